@@ -28,8 +28,8 @@ from before import timed
 import lamina
 from lamina.jit import targets
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.target import LEVELS
 from lamina.passes.pipeline import to_program
+from lamina.passes.schedules.target import LEVELS
 
 NETWORKS = ("digits", "mlp", "lenet", "lstm", "gpt", "mobilenet_v2", "resnet18", "layers")
 JOBS = ("1", "8", "train")

@@ -30,23 +30,29 @@ from ..ir.own_files import replacing
 from ..ir.version import __version__
 from ..passes.host_parts import Check
 from ..passes.llvm import pool
-from ..passes.llvm.binding import emit_position_independent
+from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Linked, Native, link
-from ..passes.llvm.target import AVX2, AVX512, BASELINE, Target
 from ..passes.pipeline import Options, to_program
 from ..passes.prologue import prologue
+from ..passes.schedules.target import AVX2, AVX512, BASELINE, NEON, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
-from .lamina_model import FORMAT
+from .lamina_model import ARM, FORMAT
 
-LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE}
+LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE, ARM: NEON}
 LOADER = Path(__file__).with_name("lamina_model.py")
 _ALIGN = 64
 _POOL = {
     "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
     "wake": pool.WAKE, "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": MOST_GRAIN,
 }  # fmt: skip
+
+
+def own_levels() -> list[str]:
+    """The levels of machines of this kind."""
+    machine = host_target().platform.machine
+    return [name for name, level in LEVELS.items() if level.platform.machine == machine]
 
 
 def write(
@@ -95,7 +101,7 @@ def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes,
     program = to_program(graph, (None,) * len(graph.results), target, Options(frozen=frozen))
     parts = dict(zip(("prologue", "main"), prologue(program, frozen), strict=True))
     about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}
-    texts: dict[str, None] = {pool.text(): None}
+    texts: dict[str, None] = {pool.text(target.platform): None}
     exports = ["lamina_pool_worker", "lamina_pool_launch"]
     constants = {}
     for name, part in parts.items():

@@ -49,8 +49,8 @@ def export(
     """Write what `function` does on arguments of these kinds as one file.
 
     function: a traced function or module, or one to be traced.  example: its arguments; their types, shapes
-    and all values but tensors' are part of the model.  levels: of the CPU, all of x86-64-v4, -v3 and -v2 by
-    default.
+    and all values but tensors' are part of the model.  levels: of the CPU, by
+    default all of machines of this kind: x86-64-v4, -v3 and -v2, or armv8-a.
 
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
@@ -59,7 +59,7 @@ def export(
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's.
     """
-    chosen = tuple(levels or artifact.LEVELS)
+    chosen = tuple(levels or artifact.own_levels())
     if unknown := set(chosen) - artifact.LEVELS.keys():
         raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
     if not is_replaceable(os.fspath(path)):

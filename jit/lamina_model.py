@@ -48,13 +48,14 @@ MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.txt", "weights.safetensors"
 POOL_WORDS = {"limit", "alive", "spin", "grain", "launch"}
 POOL = {"size", "spin_value", "grain_value", *POOL_WORDS}
 WAKE = 128  # where a pool's futex is, which older files don't say
-FUTEX, FUTEX_WAKE = 202, 129  # the system call on x86-64, and waking within the process
+FUTEX, FUTEX_WAKE = {"x86_64": 202, "aarch64": 98}, 129  # the system call, and waking within the process
 # What Linux calls the instructions that a level needs, beyond the one below it.
 LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
     "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
 }
+ARM = "armv8-a"  # of which there is one, that every AArch64 has
 
 
 class ModelError(Exception):
@@ -63,8 +64,11 @@ class ModelError(Exception):
 
 def cpu_levels():
     """The levels that this machine has, best first."""
-    if sys.platform != "linux" or os.uname().machine != "x86_64":
+    machine = os.uname().machine
+    if sys.platform != "linux" or machine not in FUTEX:
         return []
+    if machine == "aarch64":
+        return [ARM]
     with open("/proc/cpuinfo") as file:
         flags = next((set(line.split()[2:]) for line in file if line.startswith("flags")), set())
     found = []
@@ -100,7 +104,7 @@ def _opened(path):
 def _members(archive, size):
     """The manifest and the members of an archive in a file of this size."""
     names = [info.filename for info in archive.infolist()]
-    known = {MANIFEST, GRAPH, WEIGHTS, "lamina_model.py", *(f"{level}.so" for level in LEVELS)}
+    known = {MANIFEST, GRAPH, WEIGHTS, "lamina_model.py", *(f"{level}.so" for level in (*LEVELS, ARM))}
     if MANIFEST not in names:
         raise ModelError("this is no model, or it is damaged: it has no manifest.json")
     if len(set(names)) < len(names) or not known.issuperset(names):
@@ -160,7 +164,7 @@ def _checked(manifest, members):
     _need(_listed(inputs, lambda x: isinstance(x, list) and len(x) == 3), "inputs")
     _need(all(_is_name(name) and _is_kind(rest) for name, *rest in inputs), "inputs")
     _need(_listed(weights, _is_name), "weights")
-    _need(isinstance(levels, dict) and levels.keys() <= LEVELS.keys(), "levels")
+    _need(isinstance(levels, dict) and levels.keys() <= {*LEVELS, ARM}, "levels")
     count = result_count(manifest.get("outputs"))
     for level, about in levels.items():
         _need(isinstance(about, dict) and f"{level}.so" in members, f"the code of {level} is missing")
@@ -343,7 +347,9 @@ class _Pool:
         futex = self.address + self.layout.get("wake", WAKE)
         ctypes.c_int32.from_address(futex).value += 1 << 30  # in the order in which a worker looks at them
         if workers:
-            libc.syscall(FUTEX, ctypes.c_void_p(futex), FUTEX_WAKE, 1 << 30, None, None, 0)
+            libc.syscall(
+                FUTEX[os.uname().machine], ctypes.c_void_p(futex), FUTEX_WAKE, 1 << 30, None, None, 0
+            )
         for handle in workers:
             libc.pthread_join(handle, None)
 

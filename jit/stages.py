@@ -27,8 +27,6 @@ from ..passes.build_program import build_program
 from ..passes.collapse import collapsed
 from ..passes.expand import expand
 from ..passes.fold_conv_bn import fold_conv_bn
-from ..passes.llvm.winograd import Winograd
-from ..passes.llvm.winograd_lanes import WinogradLanes
 from ..passes.lower import interpret_lowered
 from ..passes.pair_complex import pair_complex
 from ..passes.pipeline import Options
@@ -306,7 +304,7 @@ def wrong_code(
     call: Call, given: list, outputs: Sequence[np.ndarray], found: Sequence[np.ndarray]
 ) -> tuple[str, Any] | None:
     """Whether native code gave something else than its kernel's text, and what rewrote that text wrongly."""
-    kernel, winograd = call.kernel, isinstance(call.how, (Winograd, WinogradLanes))
+    kernel, winograd = call.kernel, call.sums_inputs
     signs = all(isinstance(stage, (Local, Store)) for stage in kernel.stages) and not _orders(kernel)
     if work(kernel) <= LARGE:
         told = compared(outputs, found, lambda: kernel_runs(kernel, given), signs, winograd)
@@ -389,7 +387,7 @@ class Linked(_Compiled):
 
 
 def has_winograd(program: Program) -> bool:
-    return any(isinstance(call.how, (Winograd, WinogradLanes)) for call in program.calls)
+    return any(call.sums_inputs for call in program.calls)
 
 
 def stage_named(name: str, options: Options, target: Target = CPU) -> Stage:

@@ -30,11 +30,13 @@ from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from ..ir.kernel.scalar import read
 from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed, zero_of
 from .convolution import Convolution, convolution
-from .llvm.schedule import Schedule, runs_once
-from .llvm.target import Target
-from .llvm.winograd import Winograd, choose_winograd, pack_winograd, weight_products
+from .llvm.winograd import choose_winograd, pack_winograd
+from .llvm.winograd_transforms import weight_products
 from .pack_convolution import Direct, direct
 from .program import Array, Call, Program, Step
+from .schedules.default import runs_once
+from .schedules.steps import Schedule, Vectorise, Winograd, tiles, unrolls
+from .schedules.target import Target
 
 MOST_TAPS = 16  # of a window that is unrolled
 
@@ -199,13 +201,14 @@ class _Assignment:
             numbers = weight_products(how.tile)
             table = self.tables[how.tile] = Array(f"g{how.tile}", "f64", numbers.shape)
             self.constants[table] = numbers
-        schedule = Schedule("ki", 1, {"a": 12 if how.tile == 4 else 8}, {"r": 3, "s": 3})
+        rows = {"a": 12 if how.tile == 4 else 8}
+        schedule = Schedule(Vectorise("ki"), *tiles(rows), *unrolls({"r": 3, "s": 3}))
         u = self.pack(weight, pack, (table,), schedule)
         buffer = Buffer(fresh(made.kernel, "u"), "f32", u.shape)
         at = [b.name for b in made.kernel.inputs].index(roles.weight) + 1
         inputs = made.kernel.inputs
         new = made.kernel.replace(inputs=(*inputs[:at], buffer, *inputs[at:]))
-        self.append(step, new, made.buffers, {roles.weight: (weight, u)}, how)
+        self.append(step, new, made.buffers, {roles.weight: (weight, u)}, Schedule(how))
         return True
 
     def pack(self, array: Array, kernel: Kernel, beside: tuple[Array, ...], how: object) -> Array:
@@ -242,7 +245,8 @@ def blocked_schedule(made: Blocked) -> Schedule | None:
         size = min(
             4, extent
         )  # the last one overlaps, as in a pointwise kernel, which may run in place, none may
-    return Schedule(lanes[0], 1, {row: size}, {axis.name: int(axis.extent) for axis in summed[-1:]})
+    inner = {axis.name: int(axis.extent) for axis in summed[-1:]}
+    return Schedule(Vectorise(lanes[0]), *tiles({row: size}), *unrolls(inner))
 
 
 def block_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:

@@ -21,11 +21,13 @@ from ..ir.errors import Unsayable
 from ..ir.kernel.form import Kernel
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .image_layout import ImageLayout, Order, permuted, taps_first
-from .llvm.matmul import tile
-from .llvm.target import BASELINE, Target
-from .llvm.windows import Windows, bounds, pieces, summation
-from .llvm.winograd_lanes import WinogradLanes, winograd_lanes
+from .llvm.reductions import bounds
+from .llvm.winograd import choose_images
 from .program import Array, Call, Program
+from .residues import residues, summation
+from .schedules.default import balanced_tile
+from .schedules.steps import Block, Bound, Join, Residues, Schedule, Strips, Vectorise, tiles
+from .schedules.target import BASELINE, Target
 from .windowed import Windowed, windowed
 
 # A plane of one channel up to this size lies contiguous: [c, h, w, n].  Of larger ones, whose size is most
@@ -35,6 +37,7 @@ from .windowed import Windowed, windowed
 PLANE_BYTES = 16 << 10
 NO_LIMIT = 1 << 62
 
+L1_BYTES = 32 << 10  # of planes that the taps of a weight gradient go over again and again
 FEW = 32  # channels that are summed over
 
 
@@ -84,7 +87,7 @@ def served(call: Call, target: Target) -> Windowed | None:
     if not lanes_of(int(call.kernel.extents[roles.batch]), target) or not is_floating(dtype):
         return None
     try:
-        for piece in pieces(call.kernel):
+        for piece in residues(call.kernel):
             bounds(piece, summation(piece))
     except Unsayable:
         return None
@@ -105,7 +108,7 @@ class _Layout(ImageLayout):
                 orders = {name: _planes(call.kernel.buffers[name].shape) for name in roles.images}
                 kernel = permuted(call.kernel, orders | {roles.weight: taps_first(call.kernel, roles)})
                 how = self.way(kernel, roles)
-                work[isinstance(how, Windows)] += prod(int(n) for n in kernel.extents.values())
+                work[how.winograd is None] += prod(int(n) for n in kernel.extents.values())
         return work[True] > work[False]
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
@@ -115,7 +118,7 @@ class _Layout(ImageLayout):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)
 
-    def way(self, kernel: Kernel, roles: Windowed) -> Windows | WinogradLanes:
+    def way(self, kernel: Kernel, roles: Windowed) -> Schedule:
         return way(kernel, roles, self.target, self.options)
 
 
@@ -129,22 +132,25 @@ def lanes_of(batch: int, target: Target) -> int:
 
     0 for a batch that would leave most of one empty.
     """
-    widths = [n for n in (4, 8, 16) if n <= target.lanes]
+    widths = [n for n in (4, 8, 16) if n <= target.lanes] or [target.lanes]
     return min(widths, key=lambda n: (-(-batch // n), n)) if batch >= widths[0] else 0
 
 
-def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Windows | WinogradLanes:
+def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Schedule:
     """How a convolution on images with the batch innermost runs: by Winograd, or directly."""
     if options.winograd and not roles.gradient:
         lanes = lanes_of(int(kernel.extents[roles.batch]), target)
-        found = winograd_lanes(kernel, roles.batch, roles.channels, target, lanes)
+        found = choose_images(kernel, target, lanes)
         if found is not None:
-            return found
+            return Schedule(found)
     return windows(kernel, roles, target)
 
 
-def windows(kernel: Kernel, roles: Windowed, target: Target) -> Windows:
-    """What the registers of a direct convolution hold."""
+def windows(kernel: Kernel, roles: Windowed, target: Target) -> Schedule:
+    """What the registers of a direct convolution hold.
+
+    Of a weight's gradient, whose sum the batch is part of, a unit is a tile of both channels with all taps.
+    """
     dtype = kernel.dtypes[roles.stage.name]
     registers = target.sums * 32 // max(32, bits(dtype))
     extent = {axis: int(kernel.extents[axis]) for axis in kernel.extents}
@@ -152,10 +158,20 @@ def windows(kernel: Kernel, roles: Windowed, target: Target) -> Windows:
     wide = registers < BASELINE.sums  # a vector takes more registers than one
     vectors = 1 if extent[roles.batch] % (2 * lanes) or wide else 2
     axes = [axis for axis in roles.channels if axis is not None]
-    if roles.gradient:
-        side = next(n for n in (4, 3, 2, 1) if n * n <= max(1, registers // 4 * 3))
-        side = side if len(axes) == 2 else 2 * side
-        return Windows(roles.batch, lanes, vectors, tuple((axis, min(extent[axis], side)) for axis in axes))
-    summed = {axis.name for axis in roles.stage.axes}
-    tiles = ((axis, tile(extent[axis], registers // vectors)) for axis in axes if axis not in summed)
-    return Windows(roles.batch, lanes, vectors, tuple(tiles))
+    if not roles.gradient:
+        summed = {axis.name for axis in roles.stage.axes}
+        sizes = {
+            axis: balanced_tile(extent[axis], registers // vectors) for axis in axes if axis not in summed
+        }
+        return Schedule(Residues(), Vectorise(roles.batch, vectors, lanes), *tiles(sizes), Bound())
+    side = next(n for n in (4, 3, 2, 1) if n * n <= max(1, registers // 4 * 3))
+    side = side if len(axes) == 2 else 2 * side
+    sizes = {axis: min(extent[axis], side) for axis in axes}
+    rows = next((axis for axis in roles.stage.axes if axis.name != roles.batch), None)
+    steps = [Residues(), Vectorise(roles.batch, 1, lanes), *tiles(sizes), Bound(), Join()]
+    if rows is not None:
+        one = prod(int(a.extent) for a in roles.stage.axes if a is not rows) * NUMPY[dtype].itemsize
+        planes = max(2, sum(sizes.values()))  # one of each factor where there are no channels
+        steps.append(Strips(rows.name, max(1, min(int(rows.extent), L1_BYTES // (planes * one)))))
+    taps = [axis for axis in kernel.parallel if axis.name not in sizes]
+    return Schedule(*steps, *(Block(tap.name, int(tap.extent)) for tap in taps))

@@ -6,8 +6,10 @@
     y[n, 2*k2+kv, i, j, ki] = sum(r, co, s, ci) (x[n, co, i+r-1, j+s-1, ci else 0]
                                                  * p[k2, r, co, s, ci, kv, ki])
 
-Weights are packed once, when they change.  Both are kernels as any other: the code of `llvm/conv_rows.py`
-makes the second fast, or, for narrow images that windows don't leave, a schedule of several rows together.
+Weights are packed once, when they change.  Both are kernels as any other.  The second runs by rows of the
+output: of a window that leaves the image above or below, the loop over r takes the rows inside (`bound`); to
+the left and right the first and the last tile of a row have code of their own, in which taps outside are left
+out (`peel`).  Of narrow images that windows don't leave, several rows run together.
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ from ..ir.kernel.scalar import Read, read
 from ..ir.kernel.substitute import Substitution
 from .blocking import CHANNEL, block, can_block, fresh, split_axis
 from .convolution import Convolution
-from .llvm.conv_rows import Rows
-from .llvm.schedule import Schedule
-from .llvm.target import Target
+from .schedules.steps import (
+    Block,
+    Bound,
+    Peel,
+    Prefetch,
+    Schedule,
+    Vectorise,
+    tiles,
+    unrolls,
+)
+from .schedules.target import AHEAD, Target
 
 MOST_TAPS = 16  # along a row, for code that knows of each whether it lies in the image
 
@@ -34,12 +44,12 @@ class Direct:
     """A convolution's kernels.
 
     kernel: the convolution itself, with the packed weight in place of the plain one.
-    buffers: those of it that are blocked.  how: its schedule, or its code by rows.
+    buffers: those of it that are blocked.  how: its schedule.
     """
 
     kernel: Kernel
     buffers: frozenset[str]
-    how: Schedule | Rows
+    how: Schedule
     pack: Kernel
     pack_schedule: Schedule
 
@@ -75,12 +85,15 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
     new = new.replace(parallel=tuple(Axis(axis, new.extents[axis]) for axis in parallel if axis))
     whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
     step = steps(new, [axis for axis in summed if not guarded or axis not in upper], tile.size, whole)
-    how: Schedule | Rows = Schedule(lane, 1, tile.places | beside, step)
+    places, across = tile.places | beside, roles.places[-1]
+    how = Schedule(Vectorise(lane), *tiles(places), *unrolls(step))
     if by_rows:
-        across = roles.places[-1]
-        how = Rows(roles.input, lane, across, tile.places[across], tuple(beside.items()), tuple(step.items()))
+        row = int(new.extents[across])
+        by = [Block(across, row), Peel(across), Bound()]
+        (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
+        how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
     square = {channel_lane: lanes} if channel_lane else {}
-    return Direct(new, made.buffers, how, pack, Schedule(lane, 1, square))
+    return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 
 
 def _read(kernel: Kernel, buffer: str) -> Read:

@@ -16,23 +16,39 @@ from functools import partial
 from math import prod
 
 from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store, names
+from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store, names
 from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
 from ..ir.kernel.substitute import Substitution
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .blocking import fresh, zero_of
 from .collapse import collapsed
-from .llvm.matmul import Dots, Panels, tile
-from .llvm.schedule import runs_once
-from .llvm.target import Target
 from .pieces import wanted
-from .program import Alias, Array, Call, Program, Step
+from .program import Alias, Array, Call, Program
+from .program import Step as ProgramStep
+from .schedules.default import balanced_tile, instructions, runs_once
+from .schedules.steps import (
+    Block,
+    Collapse,
+    Join,
+    Pack,
+    Peel,
+    Prefetch,
+    Reorder,
+    Roll,
+    Schedule,
+    Step,
+    Vectorise,
+    tiles,
+)
+from .schedules.target import AHEAD, Target
 from .windowed import windowed
 
+# Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
+# and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
+LONG_TILE = 400
 WORTH_ROWS = 16  # rows that pass over a factor until packing it costs less than its strides do
 NEAR_BYTES = 256 << 10  # of a factor that is read where it lies, if its rows are contiguous
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches
-AHEAD_BYTES = 8 << 10  # of a panel that are asked for before they are needed; measured at 4096 x 4096, 8 rows
 PAGE = 4096  # rows this far apart fall on the same lines of the nearest cache, which holds 12 of each
 
 
@@ -99,15 +115,23 @@ def _stored_along(kernel: Kernel, axis: str) -> bool:
     return all(kernel.buffers[s.buffer].offset(s.index).coefficient(axis) == 1 for s in kernel.stores)
 
 
+def _after(kernel: Kernel) -> int:
+    """Instructions of what stands after the sums; none where a fold may carry its states on."""
+    if any(isinstance(stage, Fold) for stage in kernel.stages):
+        return 0
+    first = 1 + max(n for n, stage in enumerate(kernel.stages) if isinstance(stage, Reduce))
+    return instructions(kernel, kernel.stages[first:], frozenset())
+
+
 class _Packing:
     """The steps so far, and what has been packed."""
 
     def __init__(self, target: Target, frozen: set[Array]):
         self.target, self.frozen = target, frozen
-        self.steps: list[Step] = []
+        self.steps: list[ProgramStep] = []
         self.packed: dict[tuple, Array] = {}
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ProgramStep) -> None:
         """Append a step, with how it runs if it is a product."""
         made = self.call(step) if isinstance(step, Call) and step.how is None else step
         self.steps.append(made)
@@ -151,16 +175,15 @@ class _Packing:
         sides = (_strides(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
         return all(step == 1 for step, _ in sides)
 
-    def dots(self, flat: Kernel, roles: Product) -> Dots:
+    def dots(self, flat: Kernel, roles: Product) -> Schedule:
         wide = max(1, bits(flat.dtypes[roles.stage.name]) // 32)
         side = 4 if self.target.lanes == 16 and wide == 1 else 2
-        tiles = {}
+        sizes = {}
         if roles.row is not None:
-            tiles[roles.row] = tile(int(flat.extents[roles.row]), side)
-        tiles[roles.column] = tile(
-            int(flat.extents[roles.column]), side * side // tiles.get(roles.row or "", 1)
-        )
-        return Dots(roles.k[0], tuple(tiles.items()))
+            sizes[roles.row] = balanced_tile(int(flat.extents[roles.row]), side)
+        most = side * side // sizes.get(roles.row or "", 1)
+        sizes[roles.column] = balanced_tile(int(flat.extents[roles.column]), most)
+        return Schedule(Collapse(), Vectorise(roles.k[0]), *tiles(sizes), Join())
 
     # ---- panels
     def panels(self, call: Call, flat: Kernel, roles: Product, pack: bool) -> Call:
@@ -181,16 +204,23 @@ class _Packing:
         most, width = registers // (vectors * wide), vectors * target.lanes
         if roles.row and _strides(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
             most = min(most, 8)
-        rows = tile(height, most)
+        rows = balanced_tile(height, most)
         block = rows * max(1, min(8, -(-height // rows)))
-        packed, ahead = None, 0
+        steps: list[Step] = []
         if pack:
             call, packed = self.with_packed(call, flat, roles, width)
             flat = collapsed(call.kernel)
             roles = _sure(product(flat))
-            far = call.inputs[-1].nbytes > FAR_BYTES and height <= 4 * WORTH_ROWS
-            ahead = AHEAD_BYTES if far else 0
-        return replace(call, how=Panels(packed, roles.row, roles.column, rows, width, block, ahead))
+            steps.append(Pack(packed, roles.column))
+            if call.inputs[-1].nbytes > FAR_BYTES and height <= 4 * WORTH_ROWS:
+                steps.append(Prefetch(packed, AHEAD))
+        order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
+        steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
+        if roles.row:
+            steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
+            if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
+                steps.append(Roll(roles.row))
+        return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
 
     def simple_left(self, call: Call, flat: Kernel, roles: Product) -> Call:
         """The call with its left factor computed before, where it would be computed for every panel again."""

@@ -25,11 +25,11 @@ from .fold_constants import fold_constants
 from .fold_conv_bn import fold_conv_bn
 from .fuse import CPU, Limits, fuse
 from .join_parts import join_parts
-from .llvm.target import Target
 from .pack_matmuls import Options as Products
 from .pack_matmuls import pack_matmuls
 from .program import Program
 from .run import Pass, ProgramPass, name_of, run, run_program
+from .schedules.target import Target
 from .simplify import simplify
 from .triton.target import Target as Gpu
 

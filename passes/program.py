@@ -29,6 +29,7 @@ from ..ir.kernel.types import NUMPY
 from ..ir.op import Op
 from ..ir.printing import Namer
 from ..ir.types import Type
+from .schedules.steps import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +66,16 @@ class Call:
     kernel: Kernel
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
-    how: Any = None
+    how: Schedule | None = None
 
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    @property
+    def sums_inputs(self) -> bool:
+        """Whether its sums are computed from sums of inputs: these round, and spread an infinity or a NaN."""
+        return self.how is not None and self.how.sums_inputs
 
 
 @dataclass(frozen=True, eq=False)

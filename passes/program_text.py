@@ -9,7 +9,7 @@
       @c: f32[2] = (1.0,2.5)
       @table: f32[1000] = 5f3c7e04a1b2c3d4
       %v: f32[8,3] = alias(%w) {offset=0}
-      %y: f32[4,3] = matmul(%x, %v) by panels {packed="b", row="i", column="j", rows=4, width=16, block=4}
+      %y: f32[4,3] = matmul(%x, %v) by vectorise(j) tile(i, 4) unroll(k, 4)
       %s: f32[4,3], %i: i64[4,3] = host.sort(%y: f32[4,3]) {dim=1, descending=False, stable=False}
     }
 
@@ -39,14 +39,16 @@ from ..ir.op import REGISTRY
 from ..ir.printing import Namer, attr_text, scalar_text
 from ..ir.text import NAME, VALUE, Reader
 from ..ir.types import LARGEST, RANK, Type
-from .how import how_from, how_text
 from .program import Alias, Array, Call, Host, Program, Step
+from .schedules.steps import Schedule
+from .schedules.steps import parse as parse_schedule
 
 FEW = 16  # elements of a constant that are spelled
 KERNEL = re.compile(r"kernel (\w+)((?:\.\d+)?)(?=[\[(])", re.ASCII)
 KERNEL_END = re.compile(r"\n\}[ \t]*(?=\n|$)")
 SHAPE = re.compile(r"(\w+)\[((?:\d{1,19}(?:,\d{1,19})*)?)\]", re.ASCII)
 HELD = re.compile(r"@([A-Za-z_][A-Za-z0-9_.]*)")
+SCHEDULE = re.compile(r"\w+\([^()\n]*\)(?: \w+\([^()\n]*\))*", re.ASCII)
 DIGEST = re.compile(r"[0-9a-f]{16}(?!\w)")
 
 
@@ -105,7 +107,7 @@ def _labelled(program: Program) -> tuple[dict[Kernel, str], list[str]]:
 def _step_text(step: Step, program: Program, names: Mapping[Array, str], labels: Mapping[Kernel, str]) -> str:
     inputs = [_name(array, program, names) for array in step.inputs]
     if isinstance(step, Call):
-        how = "" if step.how is None else f" by {how_text(step.how)}"
+        how = "" if step.how is None else f" by {step.how}"
         return f"{labels[step.kernel]}({', '.join(inputs)}){how}"
     if isinstance(step, Alias):
         return f"alias({inputs[0]})" + (f" {{offset={step.offset}}}" if step.offset else "")
@@ -317,10 +319,12 @@ class _Reader(Reader):
             self.listed("}", lambda: self.attr(attrs))
         return attrs
 
-    def how(self) -> Any:
-        at, name = self.at, self.need(NAME, "how the kernel runs, as schedule {...}")[0]
-        attrs = self.attrs()
+    def how(self) -> Schedule:
+        at = self.at
+        found = self.match(SCHEDULE)
+        if found is None:
+            raise self.error("expected how the kernel runs, as vectorise(j, 2) tile(i, 4)", at)
         try:
-            return how_from(name, attrs)
-        except GraphError as error:
+            return parse_schedule(found[0])
+        except KernelError as error:
             raise self.error(error.rule, at) from None

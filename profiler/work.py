@@ -18,8 +18,8 @@ from ..ir.kernel.scalar import walk
 from ..ir.kernel.types import is_floating
 from ..ir.op import Op
 from ..ir.types import Type
-from ..passes.llvm.cost import traffic
 from ..passes.pipeline import Options, optimise, to_program
+from ..passes.schedules.cost import traffic
 from ..passes.triton.target import ANY
 
 NONE = frozenset(("select", "max", "min", "abs", "neg", "copysign"))  # words that compute nothing

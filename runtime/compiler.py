@@ -23,7 +23,7 @@ from ..passes import cache as disk
 from ..passes.llvm import helper
 from ..passes.llvm.binding import OPTIMISATION, emit_object, identity
 from ..passes.llvm.headroom import ShortError
-from ..passes.llvm.target import Target
+from ..passes.schedules.target import Target
 
 HELPERS = 3  # at most
 # Lines of text that are to be compiled before a helper is worth its start of 60 ms: at some 20 per ms

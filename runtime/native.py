@@ -29,9 +29,9 @@ from ..passes import cache as disk
 from ..passes.host_parts import Check, OnHost, View
 from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Manifest, Native, link
-from ..passes.llvm.target import Target
 from ..passes.memory_plan import Place
 from ..passes.program import Call, Program
+from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
 from .compiler import Compiler
 from .entry import Entry, takes_nothing
@@ -228,13 +228,15 @@ class Executable:
 
 def _usable(target: Target | None) -> Target:
     """The target, this machine's own by default.  Raises KernelError if its code can't run here."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    host = host_target()
+    if sys.platform != "linux" or platform.machine() != host.platform.machine:
         raise KernelError(
-            "native programs run on Linux on x86-64", f"this is {sys.platform} on {platform.machine()}"
+            "native programs run on Linux, on x86-64 and AArch64",
+            f"this is {sys.platform} on {platform.machine()}",
         )
-    target = target or host_target()
-    if target.lanes > host_target().lanes:
-        raise KernelError(f"code for {target.name} was asked for", f"this machine has {host_target().name}")
+    target = target or host
+    if target.platform.machine != host.platform.machine or target.lanes > host.lanes:
+        raise KernelError(f"code for {target.name} was asked for", f"this machine has {host.name}")
     return target
 
 

@@ -147,7 +147,7 @@ def most_threads() -> int:
 def library() -> Library:
     """The pool's code, which lives as long as the process."""
     target = host_target()
-    made = Library(compiled([layout.text() + blas_jobs.text()], target), target)
+    made = Library(compiled([layout.text(target.platform) + blas_jobs.text(target.platform)], target), target)
     immortal(made)
     return made
 

@@ -20,10 +20,11 @@ from ...ir.kernel.interpret import check_arrays, check_indices
 from ...ir.kernel.scalar import Expr
 from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
+from ..schedules.default import default_schedule, units
+from ..schedules.steps import Schedule
+from ..schedules.target import BASELINE, LEVELS, NEON, Target
 from . import headroom
-from .emit import lower, symbol
-from .schedule import Schedule, default_schedule, units
-from .target import AVX2, AVX512, BASELINE, Target
+from .units import lower, symbol
 
 # Of the code generator: 1, 2 and 3 take equally long and give the same speed, 0 takes a third and gives half.
 OPTIMISATION = 2
@@ -86,19 +87,32 @@ def _initialised() -> None:
 @apart
 def host_target() -> Target:
     """The widest level that this machine has, tuned to the machine."""
-    has = llvm.get_host_cpu_features()
-    levels = (
-        (AVX512, ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
-        (AVX2, ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")),
-    )
-    level = next((level for level, needed in levels if all(map(has.get, needed))), BASELINE)
-    return replace(level, cpu=llvm.get_host_cpu_name(), features=has.flatten())
+    has, triple = llvm.get_host_cpu_features(), llvm.get_default_triple()
+    mine = (level for level in (*LEVELS, NEON) if level.platform.machine == triple.split("-")[0])
+    level = next((level for level in mine if all(map(has.get, level.needs))), BASELINE)
+    platform = replace(level.platform, triple=triple)
+    return replace(level, cpu=llvm.get_host_cpu_name(), features=has.flatten(), platform=platform)
+
+
+@cache
+@apart
+def _all_initialised() -> None:
+    """Set LLVM up for machines of every kind."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def _kind(target: Target) -> llvm.Target:
+    """LLVM's code generators for machines of that kind."""
+    _initialised()
+    if target.platform.triple != llvm.get_default_triple():
+        _all_initialised()
+    return llvm.Target.from_triple(target.platform.triple)
 
 
 def machine(target: Target) -> llvm.TargetMachine:
     """LLVM's code generator, held to the instructions that the target has."""
-    _initialised()
-    return llvm.Target.from_default_triple().create_target_machine(
+    return _kind(target).create_target_machine(
         cpu=target.cpu,
         features=target.features,
         opt=OPTIMISATION,
@@ -130,7 +144,7 @@ def engine(name: str, text: str, target: Target) -> llvm.ExecutionEngine:
 def identity(target: Target) -> str:
     """What beside its text decides what a module compiles to."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return f"LLVM {version} {llvm.get_default_triple()} {target.cpu} {target.features}"
+    return f"LLVM {version} {target.platform.triple} {target.cpu} {target.features}"
 
 
 @apart
@@ -151,7 +165,6 @@ def emit_position_independent(texts: Iterable[str], target: Target) -> bytes:
     """The modules of these texts as one object file, fit for a shared object."""
     texts = [*texts]
     headroom.require(sum(map(headroom.to_compile, texts)), "compile")
-    _initialised()
     context = llvm.create_context()
     whole = llvm.parse_assembly("", context)
     try:
@@ -160,7 +173,7 @@ def emit_position_independent(texts: Iterable[str], target: Target) -> bytes:
         whole.verify()
     except RuntimeError as error:
         raise KernelError("LLVM refuses the emitted text", str(error).strip()) from error
-    compiler = llvm.Target.from_default_triple().create_target_machine(
+    compiler = _kind(target).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
     return compiler.emit_object(whole)

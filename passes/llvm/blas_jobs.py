@@ -16,6 +16,7 @@ the pool uses the last ones, so that the two never meet.
 
 from __future__ import annotations
 
+from ..schedules.target import Platform
 from .pool import ALIVE, BUSY, FREE, HELD, KEEN, KEENNESS, LAUNCHING, LIMIT
 from .pool import PREFIX as POOL
 
@@ -31,7 +32,7 @@ SIZE = 56
 PREFIX = "lamina_blas"
 
 
-def text() -> str:
+def text(platform: Platform) -> str:
     """What follows the pool's text in one module: `serve`, which is told where its memory is, `run`, and what
     a fork calls: `hold` before it, which returns 1, and `release` after it.
     """
@@ -166,7 +167,7 @@ share:
   %served = atomicrmw add ptr %served.at, i64 1 monotonic
   call void @{POOL}_begin(ptr %pool, ptr @{PREFIX}_job, ptr %call, i64 %units, i64 1, i64 %units)
   call void @{PREFIX}_one(ptr %call, i64 0)
-  %now = call i64 @llvm.readcyclecounter()
+{platform.clock.format(name="%now")}
   %keen = add i64 %now, {KEENNESS - 1}
   %keen.at = getelementptr i8, ptr %pool, i64 {KEEN}
   store atomic i64 %keen, ptr %keen.at monotonic, align 8

@@ -12,10 +12,8 @@ memory that the phases share (null where there is none), then the kernel's symbo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from ...ir.kernel.form import Kernel
-from .target import Target
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,3 @@ class Code:
     text: str
     phases: tuple[Phase, ...]
     scratch: int = 0
-
-
-class Opaque(Protocol):
-    """Code that the schedules can't say (Winograd): it stands for a kernel, which stays its meaning.
-
-    An implementation is a frozen dataclass of sizes and choices; `str` of it names them.
-    """
-
-    def code(self, kernel: Kernel, target: Target) -> Code:
-        """The code of `kernel`.  Raises KernelError for a kernel that it does not stand for."""

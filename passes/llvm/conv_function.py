@@ -1,4 +1,4 @@
-"""Write functions on vectors of float32, and Winograd's transforms of one dimension in them.
+"""Write functions on vectors of float32 that count floats.
 
 Every pointer is known by the array that it points into and the floats between their starts, so that no load
 or store is written which may leave its array; what a function does with the pointers and integers it is given
@@ -12,35 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.polynomial.polynomial import polymul
-
 from ...ir.errors import KernelError
+from ..schedules.target import Target
 from .ranges import Range
-from .target import Target
 from .writer import Value, Writer
-
-# By outputs of a tile: the points a > 0 of the pairs +-a.
-PAIRS = {2: (1.0,), 4: (2**0.5, 0.5**0.5)}
 
 # Of integers that are not negative where it matters: LLVM's quotients are truncated.
 FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "sdiv": operator.floordiv,
     "srem": operator.mod, "smin": min, "smax": max,
 }  # fmt: skip
-
-
-def pair_polynomials(pairs: tuple[float, ...]) -> tuple[list[list[float]], list[float]]:
-    """Coefficients in x * x, lowest first: for each pair the product of (x * x - b * b) over the others, and
-    the product over all."""
-
-    def product(roots: list[float]) -> list[float]:
-        total = np.array([1.0])
-        for b in roots:
-            total = polymul(total, [-b * b, 1.0])
-        return [float(c) for c in total]
-
-    return [product([b for b in pairs if b != a]) for a in pairs], product(list(pairs))
 
 
 @dataclass(frozen=True)
@@ -75,25 +56,32 @@ class Contract:
 NOTHING = Contract()
 
 
-class Function(Writer):
-    """Writes one internal function on vectors of f32.
+class Function:
+    """Writes one function on vectors of f32.
 
+    writer: what it is written in; where that is a kernel's emitter, the kernel's stages can be as well.
     arrays: of each pointer the array it points into, that array's floats, and how many are before it.
     """
 
-    def __init__(self, target: Target, contract: Contract = NOTHING):
-        super().__init__(target.lanes)
-        self.wide, self.fused = f"<{target.lanes} x float>", target.has_fma
+    def __init__(self, writer: Writer, target: Target, contract: Contract = NOTHING):
+        self.writer, self.contract = writer, contract
+        self.name, self.line, self.loop, self.ranges = writer.name, writer.line, writer.loop, writer.ranges
+        self.lanes, self.wide, self.fused = writer.lanes, writer.vector("float"), target.has_fma
         self.arrays: dict[str, tuple[str, int, Range]] = {}
         for name, count in contract.floats.items():
             self.arrays[name] = name, count, (0, 0)
         for name, (low, high) in contract.integers.items():
             self.ranges.declare(name, low, high)
 
-    def text(self, name: str, parameters: str, linkage: str = "internal ") -> str:
-        inline = " noinline" if linkage else ""
-        head = f"define {linkage}void @{name}({parameters}){inline} {self.attributes} {{"
-        return "\n".join([head, "entry:", *self.lines, "  ret void", "}", ""])
+    def text(self, name: str, entry: bool = False) -> str:
+        """The whole function: internal, or the entry of a phase, which is given %args as well."""
+        inline, linkage = ("", "") if entry else (" noinline", "internal ")
+        given = f"ptr %args, {self.contract.parameters}" if entry else self.contract.parameters
+        slots = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.writer.slots.items()]
+        if self.contract.buffers:  # a stage reads from there what is outside of its buffer
+            slots.insert(0, "  %nowhere = alloca i64, align 8")
+        head = f"define {linkage}void @{name}({given}){inline} {self.writer.attributes} {{"
+        return "\n".join([head, "entry:", *slots, *self.writer.lines, "  ret void", "}", ""])
 
     def at(self, start: str, *offsets: str | int) -> str:
         """start + offsets, in floats."""
@@ -109,9 +97,11 @@ class Function(Writer):
         self.holds(pointer, self.lanes)
         return self.name(f"load {self.wide}, ptr {pointer}, align 4")
 
-    def load_one(self, pointer: str) -> Value:
+    def splat(self, pointer: str) -> str:
+        """The number at a pointer in all lanes."""
         self.holds(pointer, 1)
-        return Value(self.name(f"load float, ptr {pointer}, align 4"), "f32")
+        value = Value(self.name(f"load float, ptr {pointer}, align 4"), "f32")
+        return self.writer.broadcast(value).text
 
     def store(self, value: str, pointer: str) -> None:
         self.holds(pointer, self.lanes)
@@ -136,7 +126,7 @@ class Function(Writer):
     def prefetch(self, pointer: str) -> None:
         """Ask for a cache line, to be read, into the nearest cache."""
         hints = [("i32", "0"), ("i32", "3"), ("i32", "1")]
-        self.line(self.call("llvm.prefetch.p0", "void", [("ptr", pointer), *hints]))
+        self.line(self.writer.call("llvm.prefetch.p0", "void", [("ptr", pointer), *hints]))
 
     def pointer(self, number: int, array: str, count: int) -> str:
         """The pointer that %args holds at `number`: to an array of so many floats."""
@@ -159,12 +149,15 @@ class Function(Writer):
         if (word, b) in (("mul", "1"), ("add", "0"), ("sub", "0")):
             return a
         if word in ("smin", "smax"):
-            return self.name(self.call(f"llvm.{word}.i64", "i64", [("i64", a), ("i64", b)]))
+            return self.name(self.writer.call(f"llvm.{word}.i64", "i64", [("i64", a), ("i64", b)]))
         return self.name(f"{word} i64 {a}, {b}")
 
     def each(self, low: str | int, high: str | int, body: Callable[[str], None], step: int = 1) -> None:
-        """body(index) for each index from low below high."""
+        """body(index) for each index from low below high; without a loop where that is one."""
         nonempty = str(low).isdigit() and str(high).isdigit() and int(low) < int(high)
+        if nonempty and int(high) - int(low) <= step:
+            body(str(low))
+            return
 
         def once(index: str, _: list[Value]) -> list[Value]:
             body(index)
@@ -207,16 +200,16 @@ class Function(Writer):
 
     def either(self, condition: str, yes: Callable[[], None], no: Callable[[], None]) -> None:
         """if condition: yes() else: no()"""
-        self.count += 1
-        n = self.count
+        self.writer.count += 1
+        n = self.writer.count
         self.line(f"br i1 {condition}, label %yes{n}, label %no{n}")
         for label, act in ((f"yes{n}", yes), (f"no{n}", no)):
-            self.start(label)
-            self.scopes.append({})
+            self.writer.start(label)
+            self.writer.scopes.append({})
             act()
-            self.scopes.pop()
+            self.writer.scopes.pop()
             self.line(f"br label %after{n}")
-        self.start(f"after{n}")
+        self.writer.start(f"after{n}")
 
     # ---- vectors
     def add(self, a: str, b: str) -> str:
@@ -229,46 +222,15 @@ class Function(Writer):
         """factor * a + b"""
         if factor in (1, -1):
             return self.add(b, a) if factor == 1 else self.sub(b, a)
-        return self.fma(self.constant(factor, "f32", True).text, a, b)
+        return self.fma(self.writer.constant(factor, "f32", True).text, a, b)
 
     def fma(self, a: str, b: str, c: str) -> str:
         if not self.fused:
             return self.add(self.name(f"fmul {self.wide} {a}, {b}"), c)
         operands = [(self.wide, text) for text in (a, b, c)]
-        return self.name(self.call(f"llvm.fma.v{self.lanes}f32", self.wide, operands))
+        return self.name(self.writer.call(f"llvm.fma.v{self.lanes}f32", self.wide, operands))
 
     def scaled(self, factor: float, a: str) -> str:
         return a if factor == 1 else self.name(
-            f"fmul {self.wide} {a}, {self.constant(factor, 'f32', True).text}"
+            f"fmul {self.wide} {a}, {self.writer.constant(factor, 'f32', True).text}"
         )  # fmt: skip
-
-    def polynomial(self, coefficients: list[float], values: list[str]) -> str:
-        """The sum of coefficient * value; the last coefficient is 1."""
-        total = values[-1]
-        for c, x in zip(coefficients[:-1], values[:-1], strict=True):
-            total = self.axpy(c, x, total)
-        return total
-
-    # ---- one dimension of a transform
-    def input_transform(self, d: list[str], pairs: tuple[float, ...]) -> list[str]:
-        """Bt d"""
-        n, (parts, whole) = len(d), pair_polynomials(pairs)
-        out = [self.polynomial(whole, d[0 : n - 1 : 2])]
-        for a, part in zip(pairs, parts, strict=True):
-            even, odd = self.polynomial(part, d[2 : n - 1 : 2]), self.polynomial(part, d[1 : n - 2 : 2])
-            out += [self.axpy(a, odd, even), self.axpy(-a, odd, even)]
-        return [*out, self.polynomial(whole, d[1::2])]
-
-    def output_transform(self, x: list[str], pairs: tuple[float, ...], tile: int) -> list[str]:
-        """At x"""
-        sums = [self.add(x[1 + 2 * k], x[2 + 2 * k]) for k in range(len(pairs))]
-        differences = [self.sub(x[1 + 2 * k], x[2 + 2 * k]) for k in range(len(pairs))]
-        out = []
-        for power in range(tile):
-            terms = list(zip(pairs, differences if power % 2 else sums, strict=True))
-            total = x[0] if power == 0 else x[-1] if power == tile - 1 else None
-            for a, term in terms:
-                total = self.scaled(a**power, term) if total is None else self.axpy(a**power, term, total)
-            assert total is not None
-            out.append(total)
-        return out

@@ -2,463 +2,539 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import prod
 from typing import TYPE_CHECKING
 
 from ...ir.errors import KernelError
-from ...ir.kernel.affine import Affine
+from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Op, Read
+from ..schedules.steps import Schedule, Vectorise
+from ..schedules.target import AHEAD, Target
 from .code import Code, Phase
-from .conv_function import NOTHING, PAIRS, Contract, Function
+from .conv_function import Contract, Function
 from .emit import Emitter
-from .schedule import Schedule
-from .target import Target
-from .writer import Point, Value
+from .winograd_transforms import TAPS, combination, input_transform, output_transform, weight_transform
+from .writer import Point, Value, Writer
 
 if TYPE_CHECKING:
     from .winograd import Winograd
 
-TAPS = 3
-STACK = 1 << 20  # bytes of stack that a thread may take for V and M
-# How many bytes of a weight are asked for before they are wanted: it comes from memory, once.  With 256 x 256
-# channels on 14 x 14 that took 0.53 ms in place of 0.71 on a Zen 5 core, and 512 x 512 on 7 x 7 0.83 for 1.0.
-AHEAD = 8 << 10
+STACK = 5 << 18  # bytes of stack that a thread may take for V and M
+STEPS = 4  # of a sum over a block of channels, written out
 UNNAMED = "unnamed"  # the functions while their text is hashed
-
-
-class Epilogue(Emitter):
-    """The stages after the reduction, at one place of the output."""
-
-    def __init__(self, kernel: Kernel, vector: str, target: Target):
-        super().__init__(kernel, Schedule(vector), target)
-        self.totals: list[Value] = []
-
-    def accumulate(self, stage: Reduce, points: list[Point]) -> list[Value]:
-        return self.totals
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A blocked 3 x 3 convolution of stride 1, as its kernel says it: axes, buffers and sizes."""
+    """A 3 x 3 convolution of stride 1, as its kernel says it: axes, buffers and sizes.
 
-    batch: str | None
-    out: str
+    block: channels of a vector, which are a block of the image; 0 where vectors are of images.
+    lane: the axis of a result's vectors.  channel, out: the axes of channels, or of their blocks.
+    image, weight: the buffers' numbers.  at, weight_at: the floats from their starts to what is read.
+    origin: where the first window begins.  size: of the image.
+    """
+
+    block: int
     lane: str
-    places: tuple[str, str]
-    input: int  # positions among the kernel's inputs
-    packed: int
-    image: tuple[int, int, int, int]  # n, c / lanes, h, w
-    padding: tuple[int, int]
-    size: tuple[int, int]  # of the output
-    chunks: int  # k / lanes
+    batch: str | None
+    channel: str
+    out: str
+    places: tuple[str, ...]
+    taps: tuple[str, ...]
+    image: int
+    weight: int
+    at: Affine
+    weight_at: Affine
+    origin: tuple[int, ...]
+    size: tuple[int, ...]
 
 
-def shape_of(kernel: Kernel, lanes: int) -> Shape:
-    """What Winograd's code needs to know of a kernel.  Raises KernelError where it does not fit."""
-    shape = _shape(kernel, lanes)
-    if shape is None:
-        raise KernelError(
-            f"{kernel.name}: Winograd stands for a convolution of 3 x 3 taps, stride 1, channels in blocks "
-            f"of {lanes}, followed by its packed weight and pointwise stages",
-            f"kernel: {kernel}",
-        )
-    return shape
+def shape_of(kernel: Kernel) -> Shape | None:
+    """What Winograd's code needs to know of a kernel; None where it can't stand for that.
 
-
-def _shape(kernel: Kernel, lanes: int) -> Shape | None:
-    """x[n, co, i+r-p, j+s-p, ci] * w[16*ko+ki, 16*co+ci, r, s], summed over co, r, s and ci."""
+    Vectors of channels:  x[n, co, i+r-p, j+s-p, ci] * w[16*ko+ki, 16*co+ci, r, s]
+    Vectors of images:    x[c, i+r-p, j+s-p, n] * w[r, s, c, k], where a window may run backwards
+    """
     sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
-    others = [stage for stage in kernel.stages if isinstance(stage, (Local, Store))]
-    if kernel.symbols or len(sums) != 1 or any(stage.axes for stage in others):
+    if kernel.symbols or len(sums) != 1 or any(s.axes for s in kernel.stages if s is not sums[0]):
         return None
-    (stage,) = sums
-    factors = stage.value.args if isinstance(stage, Reduce) and isinstance(stage.value, Op) else ()
-    if len(factors) != 2 or not all(isinstance(factor, Read) for factor in factors):
+    match sums[0]:
+        case Reduce(_, "sum", axes, Op("mul", (Read() as one, Read() as other))):
+            summed = frozenset(axis.name for axis in axes)
+            return _shape(kernel, summed, one, other) or _shape(kernel, summed, other, one)
+    return None
+
+
+def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) -> Shape | None:
+    buffers, extent = kernel.buffers, kernel.extents
+    if {buffers[access.buffer].dtype for access in (image, weight)} != {"f32"}:
         return None
-    image, weight = factors
-    assert isinstance(image, Read) and isinstance(weight, Read)
-    at = [part for part in image.index if isinstance(part, Affine)]
-    taken = [part for part in weight.index if isinstance(part, Affine)]
-    if len(at) != 5 or len(taken) != 4:
+    at, weight_at = (buffers[access.buffer].offset(access.index) for access in (image, weight))
+    places, taps, origin, size, rest = [], [], [], [], []
+    for part, length in zip(image.index, buffers[image.buffer].shape, strict=True):
+        if not isinstance(part, Affine) or len(part.terms) != 2:
+            rest.append(part)
+            continue
+        (place, step), (tap, by) = sorted(part.terms, key=lambda term: term[0] in summed)
+        if place in summed or tap not in summed or step != 1 or by not in (1, -1) or extent[tap] != TAPS:
+            return None
+        places.append(place)
+        taps.append(tap)
+        origin.append(part.constant + min(0, by * (TAPS - 1)))
+        size.append(int(length))
+    outs = next((p for p in weight.index if isinstance(p, Affine) and p.names - summed), Affine())
+    batch = sorted(kernel.parallel_names - outs.names - set(places))
+    inner = sorted(summed - set(taps), key=at.coefficient)  # the axes of channels, of the least stride first
+    outer = sorted(outs.names, key=weight_at.coefficient)
+    if len(places) != 2 or len(batch) > 1 or len(inner) != len(outer) or len(outer) not in (1, 2):
         return None
-    (batch, block, y, x, lane), (k, channel, r, s) = at, taken
-    taps = {axis.name for axis in stage.axes if axis.extent == TAPS}
-    places = [_place(part, tap, taps) for part, tap in ((y, r), (x, s))]
-    outer, inner = ([name for name, by in k.terms if by == step] for step in (lanes, 1))
-    if None in places or (len(outer), len(inner)) != (1, 1) or channel != block * lanes + lane:
+    n, block = as_affine(batch[0]) if batch else Affine(), 0 if len(outer) == 1 else int(extent[outer[0]])
+    (c, *ci), (k, *ki), (r, s) = ([as_affine(a) for a in axes] for axes in (inner[::-1], outer[::-1], taps))
+    if block:
+        fits = {*rest} == {n, c, *ci} and weight.index == (k * block + ki[0], c * block + ci[0], r, s)
+        fits = fits and extent[inner[0]] == block and at.coefficient(inner[0]) == 1
+        fits = fits and all(at.coefficient(tap) > 0 for tap in taps)
+    else:
+        fits = {*rest} == {n, c} and {*weight.index} == {r, s, c, k} and len(batch) == 1
+        fits = fits and at.coefficient(batch[0]) == weight_at.coefficient(outer[0]) == 1
+    if not fits:
         return None
-    names, sizes = [buffer.name for buffer in kernel.inputs], kernel.extents
-    input = names.index(image.buffer)
-    down, across = (str(place) for place in places)
-    n, blocks, height, width, _ = (int(size) for size in kernel.inputs[input].shape)
     return Shape(
-        batch=next(iter(batch.names), None),
-        out=outer[0],
-        lane=inner[0],
-        places=(down, across),
-        input=input,
-        packed=names.index(weight.buffer) + 1,
-        image=(n, blocks, height, width),
-        padding=(-y.constant, -x.constant),
-        size=(int(sizes[down]), int(sizes[across])),
-        chunks=int(sizes[outer[0]]),
-    )
+        block, outer[0] if block else batch[0], batch[0] if batch else None, inner[-1], outer[-1],
+        tuple(places), tuple(taps), list(buffers).index(image.buffer), list(buffers).index(weight.buffer),
+        at, weight_at, tuple(origin), tuple(size),
+    )  # fmt: skip
 
 
-def _place(part: Affine, tap: Affine, taps: set[str]) -> str | None:
-    """The axis i of an index i + r - p, for its tap r."""
-    if len(tap.names) != 1 or not tap.names <= taps:
-        return None
-    rest = part - tap
-    (place,) = rest.names if len(rest.names) == 1 else (None,)
-    return place if place is not None and rest.coefficient(place) == 1 and tap.constant == 0 else None
+def balanced(total: int, most: int) -> list[int]:
+    """Numbers as equal as can be, none above `most`, whose sum is `total`."""
+    parts = -(-total // most)
+    return [total // parts + (k < total % parts) for k in range(parts)]
 
 
-def balanced(tiles: int, rows: int) -> list[int]:
-    """Numbers as equal as can be, none above `rows`, whose sum is `tiles`."""
-    parts = -(-tiles // rows)
-    return [tiles // parts + (k < tiles % parts) for k in range(parts)]
+def apart(vectors: int, lanes: int) -> int:
+    """The floats between positions of V or M: an odd number of vectors, or their stores meet in one set of a
+    cache."""
+    return (vectors + 1 + vectors % 2) * lanes
+
+
+class Epilogue(Emitter):
+    """The stages of a kernel whose sum is there already."""
+
+    def __init__(self, kernel: Kernel, vector: str, target: Target):
+        super().__init__(kernel, Schedule(Vectorise(vector)), target)
+        self.totals: list[Value] = []
+
+    def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
+        return self.totals
 
 
 class WinogradCode:
-    """Writes the code of one convolution."""
+    """Writes the code of one convolution.
+
+    A product has rows of `how.vectors` sums, to each of which a number times a vector is added.  Of vectors
+    of channels: a row is a tile, some of which are a block; the vectors are U's, for a chunk of output
+    channels.  Of vectors of images: a row is an output channel, of a chunk; the vectors are V's, of one tile.
+
+    Strides, in floats: of V between channels (or blocks of them), tiles, positions of a window; of U between
+    channels, positions, chunks; of M between rows, vectors, positions.
+    """
 
     def __init__(self, how: Winograd, kernel: Kernel, target: Target):
-        self.how, self.kernel, self.target, self.lanes = how, kernel, target, target.lanes
-        self.shape = s = shape_of(kernel, target.lanes)
-        if s.chunks % how.vectors:
-            raise KernelError(f"{kernel.name}: chunks of {how.vectors} vectors don't divide the channels")
-        self.pairs, self.n = PAIRS[how.tile], how.tile + 2
-        self.grid = tuple(-(-size // how.tile) for size in s.size)
-        self.tiles = s.image[0] * self.grid[0] * self.grid[1]
+        shape, lanes = shape_of(kernel), how.images or target.lanes
+        if shape is None or shape.block != (0 if how.images else lanes):
+            raise KernelError(
+                f"{kernel.name}: Winograd stands for a convolution of 3 x 3 taps, stride 1, in vectors of "
+                f"{lanes} {'images' if how.images else 'channels'}, followed by pointwise stages",
+                f"kernel: {kernel}",
+            )
+        self.how, self.kernel, self.shape = how, kernel, shape
+        self.target, self.lanes, self.n = target.with_lanes(lanes), lanes, how.tile + 2
+        self.arrays = [(b.name, prod(map(int, b.shape))) for b in kernel.buffers.values()]
+        self.extent = {axis: int(n) for axis, n in kernel.extents.items()}
+        self.channels, self.outs = self.extent[shape.channel], self.extent[shape.out]
+        self.batch, width = self.extent[shape.batch] if shape.batch else 1, how.vectors * lanes
+        self.row, self.column = (shape.at.coefficient(place) for place in shape.places)
+        self.grid = [-(-self.extent[place] // how.tile) for place in shape.places]
+        self.groups, self.chunk = (self.batch // width, how.rows) if how.images else (self.batch, how.vectors)
+        self.tiles = self.groups * self.grid[0] * self.grid[1]
         self.block = min(how.block, self.tiles)
         self.blocks = -(-self.tiles // self.block)
-        # strides in floats; of positions an odd number of vectors, or their stores meet in one set of a cache
-        self.v_block, self.v_position = self.block * self.lanes, s.image[1] * self.block * self.lanes
-        self.m_position = how.vectors * self.block * self.lanes
-        self.v_position += self.lanes * (1 + (self.v_position // self.lanes) % 2)
-        self.m_position += self.lanes * (1 + (self.m_position // self.lanes) % 2)
+        self.chunks = self.outs // self.chunk
+        if self.chunks * self.chunk != self.outs:
+            raise KernelError(f"{kernel.name}: chunks of {self.chunk} vectors don't divide the channels")
+        if how.images and (how.block != 1 or how.spread or self.groups * width != self.batch):
+            raise KernelError(f"{kernel.name}: {how} takes a tile of {width} images at once, of {self.batch}")
+        # inner: the channels in an element of V's and U's dimension of channels
+        if how.images:
+            self.inner, self.v_tile, self.u_channel, self.u_chunk = 1, width, self.outs, how.rows
+            self.rows, self.m_row, self.m_vector = how.rows, width, lanes
+        else:
+            self.inner, self.v_tile, self.u_channel = lanes, lanes, lanes * width
+            self.u_chunk = self.n**2 * self.channels * self.u_channel
+            self.rows, self.m_row, self.m_vector = self.block, lanes, self.block * lanes
+        self.v_channel, self.u_position = self.block * self.v_tile, self.channels * self.u_channel
+        self.v_position = apart(self.channels * self.v_channel // lanes, lanes)
+        self.m_position = apart(self.rows * how.vectors, lanes)
         self.v_size, self.m_size = self.n**2 * self.v_position, self.n**2 * self.m_position
         if 4 * ((0 if how.spread else self.v_size) + self.m_size) > STACK:
             raise KernelError(f"{kernel.name}: {how} takes more than {STACK} bytes of a thread's stack")
+        self.scratch = self.blocks * self.v_size if how.spread else 0  # floats that the phases share
+        if how.images:
+            self.scratch = self.n**2 * self.u_position
         self.declared: dict[str, str] = {}
         self.functions: list[str] = []
         self.contracts: dict[str, Contract] = {}
 
-    def function(self, contract: Contract = NOTHING) -> Function:
-        made = Function(self.target, contract)
-        made.declared = self.declared
-        return made
-
-    def add(self, name: str, function: Function, contract: Contract) -> None:
-        self.contracts[name] = contract
-        self.functions.append(function.text(f"{UNNAMED}_{name}", contract.parameters))
-
-    def add_phase(self, name: str, function: Function) -> None:
-        self.functions.append(function.text(f"{UNNAMED}_{name}", "ptr %args, i64 %lo, i64 %hi", ""))
-
     def code(self) -> Code:
-        self.transform()
-        self.fetch()
-        sizes = {len_ for tiles in {self.block, self.last} for len_ in balanced(tiles, self.how.rows)}
-        for rows in sorted(sizes):
+        how = self.how
+        self.window()
+        for rows in sorted({part for whole in (self.rows, self.last) for part in balanced(whole, how.rows)}):
             self.product(rows)
         self.result()
-        s, how = self.shape, self.how
-        flops = 2 * self.n**2 * self.tiles * s.image[1] * s.chunks * self.lanes**2
-        spent = flops * self.target.core.muladd * 16 / self.lanes
-        moved = 0.1 * spent  # the transforms: 7 to 13 % of the time
+        vectors = self.tiles * self.channels * self.outs * (how.vectors if how.images else self.lanes)
+        spent = 2 * self.n**2 * vectors * self.target.core.muladd * 16
+        moved = (0.3 if how.images else 0.1) * spent  # the transforms: of channels 7 to 13 % of the time
+        phases = []
+        if how.images:
+            phases.append(self.weights(0.05 * (spent + moved)))
         if how.spread:
-            self.phase_transform()
-            self.phase_chunks()
-            phases = (
-                Phase(f"{UNNAMED}_transform", self.tiles, moved),
-                Phase(f"{UNNAMED}_chunks", s.chunks // how.vectors, spent),
-            )
+            phases += [self.by_tiles(moved), self.by_chunks(spent)]
         else:
-            self.phase_blocks()
-            phases = (Phase(f"{UNNAMED}_blocks", self.blocks, spent + moved),)
-        scratch = 4 * self.blocks * self.v_size if how.spread else 0
+            phases.append(self.by_blocks(spent + moved))
         text = "\n".join([*self.declared.values(), *self.functions])
         name = "winograd" + blake2b(text.encode(), digest_size=10).hexdigest()
-        phases = tuple(replace(phase, symbol=phase.symbol.replace(UNNAMED, name)) for phase in phases)
-        return Code(self.kernel, text.replace(f"@{UNNAMED}_", f"@{name}_"), phases, scratch)
+        phases = [replace(phase, symbol=phase.symbol.replace(UNNAMED, name)) for phase in phases]
+        return Code(self.kernel, text.replace(f"@{UNNAMED}_", f"@{name}_"), tuple(phases), 4 * self.scratch)
 
     @property
     def last(self) -> int:
-        """Tiles of the last block."""
-        return self.tiles - (self.blocks - 1) * self.block
+        """Rows of the last block, which may have fewer tiles."""
+        return self.rows if self.how.images else self.tiles - (self.blocks - 1) * self.block
 
-    def call(self, f: Function, name: str, *arguments: str, contract: Contract | None = None) -> None:
-        f.invoke(f"{UNNAMED}_{name}", contract or self.contracts[name], *arguments)
+    # ---- functions
+    def function(self, contract: Contract, writer: Writer | None = None) -> Function:
+        return Function(writer or Writer(self.target), self.target, contract)
 
-    def window(self, row: int) -> Contract:
-        """What `transform` is given for a window whose rows are so many floats apart."""
-        n, lanes = self.n, self.lanes
-        floats = {"%x": (n - 1) * row + n * lanes, "%v": (n * n - 1) * self.v_position + lanes}
-        return Contract(floats, {"%row": (row, row)})
+    def add(self, name: str, f: Function, entry: bool = False) -> None:
+        self.contracts[name] = f.contract
+        self.declared |= f.writer.declared
+        self.functions.append(f.text(f"{UNNAMED}_{name}", entry))
 
-    def transform(self) -> None:
-        """V = Bt x B for one tile and block of channels: %x has rows %row apart."""
-        contract = self.window(max(self.n, self.shape.image[3]) * self.lanes)  # of a shorter row takes less
-        f, n, lanes = self.function(contract), self.n, self.lanes
+    def call(self, f: Function, name: str, *arguments: str) -> None:
+        f.invoke(f"{UNNAMED}_{name}", self.contracts[name], *arguments)
+
+    # ---- V
+    def window_of(self, row: int, column: int) -> Contract:
+        """What `window` is given for places so many floats apart."""
+        floats = {"%x": (self.n - 1) * (row + column) + self.lanes}
+        floats["%v"] = (self.n**2 - 1) * self.v_position + self.lanes
+        strides = {"%row": (row, row), "%column": (column, column)}
+        if self.column == self.lanes:  # on an edge too
+            del strides["%column"]
+        return Contract(floats, strides)
+
+    def window(self) -> None:
+        """V = Bt x B for one vector of one tile and channel; %row and %column: the strides of x."""
+        n, lanes, tile = self.n, self.lanes, self.how.tile
+        # of places nearer by, as on an edge, it takes less
+        f = self.function(self.window_of(max(self.row, n * lanes), max(self.column, lanes)))
+        column = "%column" if "%column" in f.contract.integers else str(lanes)
         half = f.floats("half", n * n * lanes)
 
-        def column(j: str) -> None:
-            at = f.at("%x", f.i("mul", j, lanes))
-            d = []
+        def down(j: str) -> None:
+            at, d = f.at("%x", f.i("mul", j, column)), []
             for _ in range(n):
                 d.append(f.load(at))
                 at = f.at(at, "%row")
             to = f.at(half, f.i("mul", j, lanes))
-            for i, value in enumerate(f.input_transform(d, self.pairs)):
+            for i, value in enumerate(input_transform(f, d, tile)):
                 f.store(value, f.at(to, i * n * lanes))
 
-        def row(i: str) -> None:
+        def across(i: str) -> None:
             at = f.at(half, f.i("mul", i, n * lanes))
             to = f.at("%v", f.i("mul", i, n * self.v_position))
             d = [f.load(f.at(at, j * lanes)) for j in range(n)]
-            for j, value in enumerate(f.input_transform(d, self.pairs)):
+            for j, value in enumerate(input_transform(f, d, tile)):
                 f.store(value, f.at(to, j * self.v_position))
 
-        f.each(0, n, column)
-        f.each(0, n, row)
-        self.add("window", f, contract)
+        f.each(0, n, down)
+        f.each(0, n, across)
+        self.add("window", f)
 
-    def fetch(self) -> None:
-        """All blocks of channels of tile %q to %v, with zeros for what lies outside the image."""
-        n, lanes, s = self.n, self.lanes, self.shape
-        images, blocks, height, width = s.image
-        size = height * width * lanes
-        room = (n * n - 1) * self.v_position + (blocks - 1) * self.v_block + lanes
-        contract = Contract({"%x": images * blocks * size, "%v": room}, {"%q": (0, self.tiles - 1)})
-        f = self.function(contract)
-        window = f.floats("edge", n * n * lanes)
-        batch, ty, tx = self.place(f, "%q")
-        y0 = f.i("sub", f.i("mul", ty, self.how.tile), s.padding[0])
-        x0 = f.i("sub", f.i("mul", tx, self.how.tile), s.padding[1])
-        image = f.at("%x", f.i("mul", batch, blocks * size))
+    def transform(self, f: Function, x: str, v: str, row: int, column: int) -> None:
+        contract = self.window_of(row, column)
+        strides = [str(low) for low, _ in contract.integers.values()]
+        f.invoke(f"{UNNAMED}_window", contract, x, v, *strides)
 
-        def transform(source: str, row: int, c: str) -> None:
-            to = f.at("%v", f.i("mul", c, self.v_block))
-            self.call(f, "window", source, to, str(row), contract=self.window(row))
+    def edge(self, f: Function) -> str:
+        """A window on the stack, for `fetch`."""
+        return f.floats("edge", self.n**2 * self.lanes)
 
-        def inner() -> None:
-            start = f.at(image, f.i("mul", f.i("add", f.i("mul", y0, width), x0), lanes))
-            f.each(0, blocks, lambda c: transform(f.at(start, f.i("mul", c, size)), width * lanes, c))
+    def fetch(self, f: Function, memory: list[str], edge: str, v: str, tile: str) -> None:
+        """V of all channels of a tile, with zeros for what lies outside the image."""
+        n, lanes, s, (height, width) = self.n, self.lanes, self.shape, self.shape.size
+        first, *corner = self.place(f, tile)
+        y0, x0 = (f.i("add", at, origin) for at, origin in zip(corner, s.origin, strict=True))
+        image = f.at(memory[s.image], f.i("mul", first, s.at.coefficient(s.batch or "")))
 
-        def edge() -> None:
-            f.each(0, n * n, lambda k: f.store("zeroinitializer", f.at(window, f.i("mul", k, lanes))))
+        def each_vector(start: str, act: Callable[[str, str], None]) -> None:
+            def channel(c: str) -> None:
+                base = f.at(start, f.i("mul", c, s.at.coefficient(s.channel)))
+                to = f.at(v, f.i("mul", c, self.v_channel))
+                for k in range(0, self.v_tile, lanes):
+                    act(f.at(base, k), f.at(to, k))
 
-            def channels(c: str) -> None:
-                base = f.at(image, f.i("mul", c, size))
+            f.each(0, self.channels, channel)
 
-                def row(i: str, y: str) -> None:
-                    line = f.at(base, f.i("mul", y, width * lanes))
+        def whole() -> None:
+            start = f.at(image, f.i("mul", y0, self.row), f.i("mul", x0, self.column))
+            each_vector(start, lambda base, to: self.transform(f, base, to, self.row, self.column))
 
-                    def point(j: str, x: str) -> None:
-                        to = f.at(window, f.i("mul", f.i("add", f.i("mul", i, n), j), lanes))
-                        f.store(f.load(f.at(line, f.i("mul", x, lanes))), to)
+        def outer(base: str, to: str) -> None:
+            def line(i: str, y: str) -> None:
+                start = f.at(base, f.i("mul", y, self.row))
 
-                    f.span(x0, width, n, point)
+                def point(j: str, x: str) -> None:
+                    value = f.load(f.at(start, f.i("mul", x, self.column)))
+                    f.store(value, f.at(edge, f.i("mul", f.i("add", f.i("mul", i, n), j), lanes)))
 
-                f.span(y0, height, n, row)
-                transform(window, n * lanes, c)
+                f.span(x0, width, n, point)
 
-            f.each(0, blocks, channels)
+            f.span(y0, height, n, line)
+            self.transform(f, edge, to, n * lanes, lanes)
 
-        f.if_inside([(y0, height - n), (x0, width - n)], inner, edge)
-        self.add("fetch", f, contract)
+        def border() -> None:
+            f.each(0, n * n, lambda k: f.store("zeroinitializer", f.at(edge, f.i("mul", k, lanes))))
+            each_vector(image, outer)
+
+        f.if_inside([(y0, height - n), (x0, width - n)], whole, border)
 
     def place(self, f: Function, tile: str) -> tuple[str, str, str]:
-        """Batch, row and column of a tile's number."""
+        """The first image of a tile's number, and the row and column of its first output."""
         down, across = self.grid
-        rest = f.i("srem", tile, down * across) if self.shape.image[0] > 1 else tile
-        batch = f.i("sdiv", tile, down * across) if self.shape.image[0] > 1 else "0"
-        return batch, f.i("sdiv", rest, across), f.i("srem", rest, across)
+        if self.how.images:
+            first = f.i("mul", f.i("srem", tile, self.groups), self.how.vectors * self.lanes)
+            tile = f.i("sdiv", tile, self.groups)
+        elif self.batch > 1:
+            first, tile = f.i("sdiv", tile, down * across), f.i("srem", tile, down * across)
+        else:
+            first = "0"
+        row, column = f.i("sdiv", tile, across), f.i("srem", tile, across)
+        return first, f.i("mul", row, self.how.tile), f.i("mul", column, self.how.tile)
 
+    # ---- M
     def product(self, rows: int) -> None:
-        """M = V U at one position, for `rows` tiles and one chunk of output channels, held in registers."""
-        lanes, vectors, step, blocks = self.lanes, self.how.vectors, 4, self.shape.image[1]
-        floats = {"%v": (blocks - 1) * self.v_block + rows * lanes, "%u": blocks * lanes * lanes * vectors}
-        contract = Contract(floats | {"%m": ((vectors - 1) * self.block + rows) * lanes})
-        f = self.function(contract)
+        """M = V U at one position, for so many rows of a chunk, held in registers."""
+        lanes, vectors, width = self.lanes, self.how.vectors, self.how.vectors * self.lanes
+        inner, step = self.inner, min(STEPS, self.inner)
+        one, many = ("%u", "%v") if self.how.images else ("%v", "%u")
+        strides = {"%v": self.v_channel, "%u": self.u_channel}
+        floats = {at: (self.channels - 1) * stride for at, stride in strides.items()}
+        floats[one] += rows * inner
+        floats[many] += inner * width
+        floats["%m"] = (rows - 1) * self.m_row + (vectors - 1) * self.m_vector + lanes
+        f = self.function(Contract(floats))
         zero = Value("zeroinitializer", "f32", lanes)
 
-        def some(v: str, u: str, totals: list[Value]) -> list[Value]:
+        def some(at: dict[str, str], totals: list[Value]) -> list[Value]:
             totals = list(totals)
             for k in range(step):
-                weights = [f.load(f.at(u, (k * vectors + w) * lanes)) for w in range(vectors)]
-                for w in range(vectors):
-                    f.prefetch(f.at(u, (k * vectors + w) * lanes + AHEAD // 4))
+                places = range(k * width, (k + 1) * width, lanes)
+                values = [f.load(f.at(at[many], place)) for place in places]
+                if not self.how.images:  # a weight comes from memory
+                    for place in places:
+                        f.prefetch(f.at(at[many], place + AHEAD // 4))
                 for r in range(rows):
-                    x = f.broadcast(f.load_one(f.at(v, r * lanes + k)))
+                    x = f.splat(f.at(at[one], r * inner + k))
                     for w in range(vectors):
                         slot = r * vectors + w
-                        totals[slot] = Value(f.fma(x.text, weights[w], totals[slot].text), "f32", lanes)
+                        totals[slot] = Value(f.fma(x, values[w], totals[slot].text), "f32", lanes)
             return totals
 
-        def channels(c: str, totals: list[Value]) -> list[Value]:
-            v, u = f.at("%v", f.i("mul", c, self.v_block)), f.at("%u", f.i("mul", c, lanes * lanes * vectors))
+        def channel(c: str, totals: list[Value]) -> list[Value]:
+            at = {name: f.at(name, f.i("mul", c, stride)) for name, stride in strides.items()}
+            if step == inner:
+                return some(at, totals)
 
             def steps(k: str, carried: list[Value]) -> list[Value]:
-                return some(f.at(v, k), f.at(u, f.i("mul", k, vectors * lanes)), carried)
+                return some({one: f.at(at[one], k), many: f.at(at[many], f.i("mul", k, width))}, carried)
 
-            return f.loop("0", str(lanes), step, totals, steps) if lanes > step else some(v, u, totals)
+            return f.loop("0", str(inner), step, totals, steps)
 
-        totals = f.loop("0", str(self.shape.image[1]), 1, [zero] * (rows * vectors), channels)
-        for r in range(rows):
-            for w in range(vectors):
-                f.store(totals[r * vectors + w].text, f.at("%m", w * self.block * lanes + r * lanes))
-        self.add(f"product{rows}", f, contract)
+        totals = f.loop("0", str(self.channels), 1, [zero] * (rows * vectors), channel)
+        for slot, total in enumerate(totals):
+            r, w = divmod(slot, vectors)
+            f.store(total.text, f.at("%m", r * self.m_row + w * self.m_vector))
+        self.add(f"product{rows}", f)
 
+    # ---- y
     def result(self) -> None:
-        """y = At M A for tile %q and the vector %k of output channels, and then the epilogue."""
+        """y = At M A for one vector of a tile from image %n and place %y, %x on, of the output channels %k,
+        and then the stages after the sum."""
         s, n, tile, lanes = self.shape, self.n, self.how.tile, self.lanes
-        contract = Contract(
-            {"%m": (n * n - 1) * self.m_position + lanes},
-            {"%q": (0, self.tiles - 1), "%k": (0, s.chunks - 1)},
-            tuple(f"%{buffer}.ptr" for buffer in self.kernel.buffers),
-        )
-        f = self.function(contract)
+        integers = {"%k": (0, self.outs - 1)}
+        integers |= {at: (0, (count - 1) * tile) for at, count in zip(("%y", "%x"), self.grid, strict=True)}
+        integers["%n"] = 0, self.batch - (lanes if self.how.images else 1)
+        floats = {"%m": (n * n - 1) * self.m_position + lanes}
+        buffers = tuple(f"%{name}.ptr" for name, _ in self.arrays)
+        epilogue = Epilogue(self.kernel, s.lane, self.target)
+        f = self.function(Contract(floats, integers, buffers), epilogue)
         half, ready = f.floats("half", tile * n * lanes), f.floats("ready", tile * lanes)
-        batch, ty, tx = self.place(f, "%q")
-        y0, x0 = f.i("mul", ty, tile), f.i("mul", tx, tile)
 
         def column(j: str) -> None:
             at, to = f.at("%m", f.i("mul", j, self.m_position)), f.at(half, f.i("mul", j, lanes))
             x = [f.load(f.at(at, i * n * self.m_position)) for i in range(n)]
-            for i, value in enumerate(f.output_transform(x, self.pairs, tile)):
+            for i, value in enumerate(output_transform(f, x, tile)):
                 f.store(value, f.at(to, i * n * lanes))
-
-        epilogue = Epilogue(self.kernel, s.lane, self.target)
-        epilogue.declared, epilogue.lines, epilogue.ranges = self.declared, f.lines, f.ranges
 
         def row(i: str, y: str) -> None:
             at = f.at(half, f.i("mul", i, n * lanes))
             totals = [f.load(f.at(at, j * lanes)) for j in range(n)]
-            for j, value in enumerate(f.output_transform(totals, self.pairs, tile)):
+            for j, value in enumerate(output_transform(f, totals, tile)):
                 f.store(value, f.at(ready, j * lanes))
 
             def place(j: str, x: str) -> None:
-                total = Value(f.load(f.at(ready, f.i("mul", j, lanes))), "f32", lanes)
-                point = {s.out: ("%k", 0), s.lane: ("0", 0)}
-                point |= {s.places[0]: (y, 0), s.places[1]: (x, 0)}
-                point |= {s.batch: (batch, 0)} if s.batch else {}
-                epilogue.totals, epilogue.count, epilogue.label = [total], f.count, f.label
-                epilogue.scopes = [{}]
-                epilogue.stages([point])
-                f.count, f.label = epilogue.count, epilogue.label
+                epilogue.totals = [Value(f.load(f.at(ready, f.i("mul", j, lanes))), "f32", lanes)]
+                point = {s.lane: ("0", 0), s.out: ("%k", 0), s.places[0]: (y, 0), s.places[1]: (x, 0)}
+                epilogue.stages([point | ({s.batch: ("%n", 0)} if s.batch else {})])
 
-            f.span(x0, s.size[1], tile, place)
+            f.span("%x", self.extent[s.places[1]], tile, place)
 
         f.each(0, n, column)
-        f.span(y0, s.size[0], tile, row)
-        slots = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in epilogue.slots.items()]
-        f.lines[:0] = ["  %nowhere = alloca i64, align 8", *slots]
-        self.add("result", f, contract)
+        f.span("%y", self.extent[s.places[0]], tile, row)
+        self.add("result", f)
 
     # ---- phases
-    def products(self, f: Function, tiles: int, v: str, u: str, m: str) -> None:
-        """M of one block and chunk, at every position."""
+    def tiles_of(self, f: Function, block: str) -> str:
+        """How many tiles a block has."""
+        if self.last == self.rows:
+            return str(self.block)
+        return f.i("smin", f.i("sub", self.tiles, f.i("mul", block, self.block)), self.block)
+
+    def tile(self, f: Function, block: str, number: str) -> str:
+        """The number of a tile among all, for that in its block."""
+        tile = f.i("add", f.i("mul", block, self.block), number)
+        f.ranges.declare(tile, 0, self.tiles - 1)  # the loops over a block end with the last tile
+        return tile
+
+    def products(self, f: Function, rows: int, v: str, u: str, m: str) -> None:
+        """M of so many rows and a chunk, at every position."""
 
         def position(k: str) -> None:
-            at = f.at(v, f.i("mul", k, self.v_position)), f.at(m, f.i("mul", k, self.m_position))
-            weights = f.at(u, f.i("mul", k, self.shape.image[1] * self.lanes**2 * self.how.vectors))
-            first = 0
-            for rows in balanced(tiles, self.how.rows):
-                places = (f.at(start, first * self.lanes) for start in at)
-                self.call(f, f"product{rows}", next(places), weights, next(places))
-                first += rows
+            at, to = f.at(v, f.i("mul", k, self.v_position)), f.at(m, f.i("mul", k, self.m_position))
+            weights, first = f.at(u, f.i("mul", k, self.u_position)), 0
+            for part in balanced(rows, self.how.rows):  # several are of tiles
+                offset = first * self.lanes
+                self.call(f, f"product{part}", f.at(at, offset), weights, f.at(to, offset))
+                first += part
 
         f.each(0, self.n**2, position)
 
-    def block_of(self, f: Function, buffers: list[str], block: str, chunk: str, v: str, m: str) -> None:
+    def outputs(self, f: Function, memory: list[str], v: str, m: str, block: str, chunk: str) -> None:
         """Products and results of one block of tiles and one chunk of channels."""
-        s, vectors = self.shape, self.how.vectors
-        weights = f.at(buffers[s.packed], f.i(
-            "mul", chunk, self.n**2 * s.image[1] * self.lanes**2 * vectors))  # fmt: skip
-        first = f.i("mul", block, self.block)
-        if self.last == self.block:
-            self.products(f, self.block, v, weights, m)
-        elif self.blocks == 1:
-            self.products(f, self.last, v, weights, m)
+        how, s = self.how, self.shape
+        u = f.at(memory[-1 if how.images else s.weight + 1], f.i("mul", chunk, self.u_chunk))
+        if self.last == self.rows:
+            self.products(f, self.rows, v, u, m)
         else:
             f.either(
                 f.name(f"icmp slt i64 {block}, {self.blocks - 1}"),
-                lambda: self.products(f, self.block, v, weights, m),
-                lambda: self.products(f, self.last, v, weights, m),
+                lambda: self.products(f, self.rows, v, u, m),
+                lambda: self.products(f, self.last, v, u, m),
             )
 
-        def tile(q: str) -> None:
-            at = f.at(m, f.i("mul", self.within(f, q, first), self.lanes))
+        def row(r: str) -> None:
+            at = f.at(m, f.i("mul", r, self.m_row))
+            n, y, x = self.place(f, block if how.images else self.tile(f, block, r))
 
             def vector(w: str) -> None:
-                total = f.at(at, f.i("mul", w, self.block * self.lanes))
-                self.call(f, "result", *buffers, total, q, f.i("add", f.i("mul", chunk, vectors), w))
+                k = f.i("add", f.i("mul", chunk, self.chunk), r if how.images else w)
+                first = f.i("add", n, f.i("mul", w, self.lanes)) if how.images else n
+                total = f.at(at, f.i("mul", w, self.m_vector))
+                self.call(f, "result", *memory[: len(self.arrays)], total, k, y, x, first)
 
-            f.each(0, vectors, vector)
+            f.each(0, how.vectors, vector)
 
-        f.each(first, f.i("smin", f.i("add", first, self.block), self.tiles), tile)
+        f.each(0, self.rows if how.images else self.tiles_of(f, block), row)
 
-    def within(self, f: Function, tile: str, first: str) -> str:
-        """The number of a tile in the block that begins with `first`."""
-        number = f.i("sub", tile, first)
-        f.ranges.declare(number, 0, self.block - 1)  # the loops over tiles end with their block
-        return number
+    def phase(self, units: int) -> tuple[Function, list[str]]:
+        """A phase to be written, and the kernel's buffers and the scratch memory in it."""
+        f = self.function(Contract(integers={"%lo": (0, units - 1), "%hi": (0, units)}))
+        arrays = [*self.arrays, ("scratch", self.scratch)] if self.scratch else self.arrays
+        return f, [f.pointer(k, array, size) for k, (array, size) in enumerate(arrays)]
 
-    def buffers(self, f: Function, units: int) -> list[str]:
-        """The kernel's, for a phase of so many units."""
-        f.ranges.declare("%lo", 0, units - 1)
-        f.ranges.declare("%hi", 0, units)
-        sizes = [(b.name, prod(map(int, b.shape))) for b in self.kernel.buffers.values()]
-        return [f.pointer(k, name, size) for k, (name, size) in enumerate(sizes)]
+    def add_phase(self, name: str, f: Function, unit: Callable[[str], None], time: float) -> Phase:
+        f.each("%lo", "%hi", unit)
+        self.add(name, f, entry=True)
+        return Phase(f"{UNNAMED}_{name}", f.contract.integers["%hi"][1], time)
 
-    def phase_blocks(self) -> None:
-        f = self.function()
-        v, m = f.floats("v", self.v_size), f.floats("m", self.m_size)
-        buffers = self.buffers(f, self.blocks)
+    def weights(self, time: float) -> Phase:
+        """U = G w Gt for some of the summed channels."""
+        f, memory = self.phase(self.channels)
+        s, n, g = self.shape, self.n, weight_transform(self.how.tile).tolist()
+
+        def vector(c: str, k: str) -> None:
+            at = f.at(memory[s.weight], f.i("mul", c, s.weight_at.coefficient(s.channel)), k)
+            places = [[self.tap(0, r) + self.tap(1, q) for q in range(TAPS)] for r in range(TAPS)]
+            taps = [[f.load(f.at(at, place)) for place in row] for row in places]
+            half = [[combination(f, row, column) for column in zip(*taps, strict=True)] for row in g]
+            to = f.at(memory[-1], f.i("mul", c, self.u_channel), k)
+            for a in range(n):
+                for b, row in enumerate(g):
+                    f.store(combination(f, row, half[a]), f.at(to, (a * n + b) * self.u_position))
+
+        def unit(c: str) -> None:
+            f.each(0, self.outs, lambda k: vector(c, k), self.lanes)
+
+        return self.add_phase("weights", f, unit, time)
+
+    def tap(self, dimension: int, number: int) -> int:
+        """Where a tap is in the weight, by its place in the window."""
+        axis = self.shape.taps[dimension]
+        backwards = self.shape.at.coefficient(axis) < 0
+        return self.shape.weight_at.coefficient(axis) * (TAPS - 1 - number if backwards else number)
+
+    def by_blocks(self, time: float) -> Phase:
+        """V of a block of tiles, and then its outputs chunk by chunk."""
+        f, memory = self.phase(self.blocks)
+        v, m, edge = f.floats("v", self.v_size), f.floats("m", self.m_size), self.edge(f)
 
         def unit(block: str) -> None:
-            first = f.i("mul", block, self.block)
-            end = f.i("smin", f.i("add", first, self.block), self.tiles)
+            def tile(r: str) -> None:
+                self.fetch(f, memory, edge, f.at(v, f.i("mul", r, self.v_tile)), self.tile(f, block, r))
 
-            def tile(q: str) -> None:
-                to = f.at(v, f.i("mul", self.within(f, q, first), self.lanes))
-                self.call(f, "fetch", buffers[self.shape.input], to, q)
+            f.each(0, self.tiles_of(f, block), tile)
+            f.each(0, self.chunks, lambda chunk: self.outputs(f, memory, v, m, block, chunk))
 
-            f.each(first, end, tile)
-            f.each(0, self.shape.chunks // self.how.vectors,
-                   lambda chunk: self.block_of(f, buffers, block, chunk, v, m))  # fmt: skip
+        return self.add_phase("blocks", f, unit, time)
 
-        f.each("%lo", "%hi", unit)
-        self.add_phase("blocks", f)
+    def by_tiles(self, time: float) -> Phase:
+        """V of a tile, of those of all blocks."""
+        f, memory = self.phase(self.tiles)
+        edge = self.edge(f)
 
-    def phase_transform(self) -> None:
-        f = self.function()
-        buffers = self.buffers(f, self.tiles)
-        v = f.pointer(len(buffers), "v", self.blocks * self.v_size)
+        def unit(tile: str) -> None:
+            block, number = f.i("sdiv", tile, self.block), f.i("srem", tile, self.block)
+            to = f.at(memory[-1], f.i("mul", block, self.v_size), f.i("mul", number, self.v_tile))
+            self.fetch(f, memory, edge, to, tile)
 
-        def tile(q: str) -> None:
-            to = f.at(v, f.i("mul", f.i("sdiv", q, self.block), self.v_size),
-                      f.i("mul", f.i("srem", q, self.block), self.lanes))  # fmt: skip
-            self.call(f, "fetch", buffers[self.shape.input], to, q)
+        return self.add_phase("transform", f, unit, time)
 
-        f.each("%lo", "%hi", tile)
-        self.add_phase("transform", f)
-
-    def phase_chunks(self) -> None:
-        f = self.function()
+    def by_chunks(self, time: float) -> Phase:
+        """The outputs of a chunk, block by block."""
+        f, memory = self.phase(self.chunks)
         m = f.floats("m", self.m_size)
-        buffers = self.buffers(f, self.shape.chunks // self.how.vectors)
-        v = f.pointer(len(buffers), "v", self.blocks * self.v_size)
+
+        def outputs(block: str, chunk: str) -> None:
+            v = f.at(memory[-1], f.i("mul", block, self.v_size))
+            self.outputs(f, memory, v, m, block, chunk)
 
         def unit(chunk: str) -> None:
-            f.each(0, self.blocks, lambda block: self.block_of(
-                f, buffers, block, chunk, f.at(v, f.i("mul", block, self.v_size)), m))  # fmt: skip
+            f.each(0, self.blocks, lambda block: outputs(block, chunk))
 
-        f.each("%lo", "%hi", unit)
-        self.add_phase("chunks", f)
+        return self.add_phase("chunks", f, unit, time)

@@ -1,32 +1,112 @@
-"""Makes a shared object of one relocatable object (ELF64, x86-64), without a linker.
+"""Makes a shared object of one relocatable object (ELF64; x86-64 or AArch64), without a linker.
 
     emit_object(text, target, pic=True) -> shared_object(...) -> ctypes.CDLL
 
 The file has three parts, each a page apart: what is read (headers, symbols, relocations, constants), what is
 run (code, and a stub for each function of another library), what is written (the dynamic table, the global
-offset table, data).  Only what LLVM emits for kernels is understood; anything else is refused.
+offset table, data).  Only what LLVM emits for kernels is understood; anything else is refused.  The object
+says itself what kind of machine it is for; what that decides stands in `_Machine`.  Of AArch64, objects were
+loaded and run under emulation, by glibc's loader.
 
-Source: System V Application Binary Interface, AMD64 Architecture Processor Supplement, version 1.0; Tool
-Interface Standard, Executable and Linking Format, version 1.2.
+Source: System V Application Binary Interface, AMD64 Architecture Processor Supplement, version 1.0; ELF for
+the Arm 64-bit Architecture, 2024Q3; Tool Interface Standard, Executable and Linking Format, version 1.2.
 """
 
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...ir.errors import KernelError
 
-PAGE = 4096
-# Kinds of sections and their flags; kinds of relocations; entries of the dynamic table.
+# Kinds of sections and their flags; entries of the dynamic table.
 SYMTAB, RELA, NOBITS = 2, 4, 8
 WRITE, ALLOC, EXEC = 1, 2, 4
-R_64, R_PC32, R_PLT32, R_GLOB_DAT, R_RELATIVE = 1, 2, 4, 6, 8
-R_GOT = (9, 41, 42)  # GOTPCREL and its two relaxable forms
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_RELAENT = 1, 4, 5, 6, 7, 8, 9
 DT_STRSZ, DT_SYMENT, DT_SONAME = 10, 11, 14
 LOAD, DYNAMIC, STACK = 1, 2, 0x6474E551
+
+
+class _Machine(ABC):
+    """What a kind of processor decides.
+
+    number: as ELF names it.  page: the largest that Linux has there.  absolute, symbolic, relative: the
+    relocations that are left to the loader: a pointer to a symbol in data, one in the global offset table,
+    one to what moves with the file.  through_got, calls, direct: the kinds that ask for a symbol's place in
+    that table, for a function of whatever library, and for what the object itself defines.
+    """
+
+    number: int
+    page: int
+    absolute: int
+    symbolic: int
+    relative: int
+    through_got: frozenset[int]
+    calls: frozenset[int]
+    direct: frozenset[int] = frozenset()
+
+    @abstractmethod
+    def stub(self, at: int, got: int) -> bytes:
+        """The code at `at`, of 16 bytes at most, that goes on where the pointer at `got` leads."""
+
+    @abstractmethod
+    def fill(self, out: bytearray, kind: int, at: int, to: int) -> None:
+        """Let what stands at `at` refer to `to`."""
+
+
+class _X86(_Machine):
+    number, page = 62, 4096
+    absolute, symbolic, relative = 1, 6, 8  # 64, GLOB_DAT, RELATIVE
+    through_got = frozenset((9, 41, 42))  # GOTPCREL and its two relaxable forms
+    calls = frozenset((2, 4))  # PC32, PLT32
+
+    def stub(self, at: int, got: int) -> bytes:
+        return b"\xff\x25" + struct.pack("<i", got - (at + 6))  # jmp *got(%rip)
+
+    def fill(self, out: bytearray, kind: int, at: int, to: int) -> None:
+        struct.pack_into("<i", out, at, to - at)
+
+
+class _AArch64(_Machine):
+    number, page = 183, 1 << 16
+    absolute, symbolic, relative = 257, 1025, 1027  # ABS64, GLOB_DAT, RELATIVE
+    through_got = frozenset((311, 312))  # ADR_GOT_PAGE, LD64_GOT_LO12_NC
+    calls = frozenset((282, 283))  # JUMP26, CALL26
+    _PAGES = frozenset((275, 311))  # ADR_PREL_PG_HI21, ADR_GOT_PAGE
+    # the low 12 bits, in units of so many bytes: ADD_ABS_LO12_NC, LDST8, 16, 32, 64 and 128_ABS_LO12_NC
+    _LOW = {277: 1, 278: 1, 284: 2, 285: 4, 286: 8, 299: 16, 312: 8}
+    direct = frozenset((275, *_LOW)) - through_got
+
+    def stub(self, at: int, got: int) -> bytes:
+        code = bytearray(struct.pack("<3I", 0x90000010, 0xF9400211, 0xD61F0220))
+        for kind, where in ((275, 0), (286, 4)):  # adrp x16, got; ldr x17, [x16, got]; br x17
+            self._insert(code, where, *self._field(kind, at + where, got))
+        return bytes(code)
+
+    def fill(self, out: bytearray, kind: int, at: int, to: int) -> None:
+        self._insert(out, at, *self._field(kind, at, to))
+
+    def _field(self, kind: int, at: int, to: int) -> tuple[int, int]:
+        """The bits of the instruction at `at` that refer to `to`, and which bits these are."""
+        if kind in self._LOW:
+            return to % 4096 // self._LOW[kind] << 10, 0xFFF << 10
+        if kind in self._PAGES:
+            pages = (to >> 12) - (at >> 12)
+            return (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5, 3 << 29 | 0x7FFFF << 5
+        words = to - at >> 2  # up to 128 MiB
+        if not -(1 << 25) <= words < 1 << 25:
+            raise KernelError("code of more than 128 MiB does not reach all of its functions")
+        return words & 0x3FFFFFF, 0x3FFFFFF
+
+    @staticmethod
+    def _insert(out: bytearray, at: int, bits: int, mask: int) -> None:
+        (word,) = struct.unpack_from("<I", out, at)
+        struct.pack_into("<I", out, at, word & ~mask | bits)
+
+
+_MACHINES = {machine.number: machine for machine in (_X86(), _AArch64())}
 
 
 @dataclass
@@ -71,6 +151,7 @@ class _Relocation:
 
 @dataclass
 class _Object:
+    machine: _Machine
     sections: list[_Section]
     symbols: list[_Symbol]
     relocations: list[_Relocation] = field(default_factory=list)
@@ -94,8 +175,9 @@ def shared_object(
 
 
 def _parsed(data: bytes) -> _Object:
-    if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (1, 62):
-        raise KernelError("a relocatable ELF64 object for x86-64 is needed")
+    kind, number = struct.unpack_from("<HH", data, 16) if data[:6] == b"\x7fELF\x02\x01" else (0, 0)
+    if kind != 1 or number not in _MACHINES:
+        raise KernelError("a relocatable ELF64 object for x86-64 or AArch64 is needed")
     (headers,) = struct.unpack_from("<Q", data, 40)
     count, names_at = struct.unpack_from("<HH", data, 60)
     sections, labels = [], []
@@ -116,7 +198,7 @@ def _parsed(data: bytes) -> _Object:
             raise KernelError("common and thread-local symbols are not understood")
         text = _text(sections[table.link].data, label)
         symbols.append(_Symbol(text, info, bool(other & 3), section, value, size))
-    found = _Object(sections, symbols)
+    found = _Object(_MACHINES[number], sections, symbols)
     for section in sections:
         if section.kind == RELA and sections[section.info].kept:
             for at in range(0, section.size, 24):
@@ -140,13 +222,15 @@ class _Layout:
 
     def __init__(self, parsed: _Object, exports: list[int], name: str, needed: tuple[str, ...]):
         self.object, self.needed = parsed, needed
-        symbols = parsed.symbols
+        symbols, self.machine = parsed.symbols, parsed.machine
+        page = self.machine.page
         used = dict.fromkeys(r.symbol for r in parsed.relocations if not symbols[r.symbol].section)
         self.imports = list(used)
         through = (
             r.symbol
             for r in parsed.relocations
-            if r.kind in R_GOT or (r.kind in (R_PC32, R_PLT32) and not symbols[r.symbol].section)
+            if r.kind in self.machine.through_got
+            or (r.kind in self.machine.calls and not symbols[r.symbol].section)
         )
         self.got = {symbol: n for n, symbol in enumerate(dict.fromkeys(through))}
         self.dynamic = [*self.imports, *exports]
@@ -156,7 +240,7 @@ class _Layout:
                 self.string_at[text] = len(self.strings)
                 self.strings += text.encode() + b"\0"
         self.name = name
-        absolute = sum(r.kind == R_64 for r in parsed.relocations)
+        absolute = sum(r.kind == self.machine.absolute for r in parsed.relocations)
         kept = [s for s in parsed.sections if s.kept]
         # ---- read
         self.symbols_at = _up(64 + 56 * 5, 8)
@@ -167,12 +251,12 @@ class _Layout:
         at = self.rela_at + self.rela_size
         at = self.read_end = self._place([s for s in kept if not s.flags & (WRITE | EXEC)], at)
         # ---- run
-        self.code_at = _up(at, PAGE)
+        self.code_at = _up(at, page)
         at = _up(self._place([s for s in kept if s.flags & EXEC], self.code_at), 16)
         self.stub_at = {symbol: at + 16 * n for symbol, n in self.got.items()}
         self.code_end = at + 16 * len(self.got)
         # ---- written
-        self.data_at = _up(self.code_end, PAGE)
+        self.data_at = _up(self.code_end, page)
         self.got_at = self.data_at + 16 * (len(needed) + 10)
         at = self.got_at + 8 * len(self.got)
         at = self.file_end = self._place([s for s in kept if s.flags & WRITE and s.kind != NOBITS], at)
@@ -221,28 +305,31 @@ class _Layout:
         """Fill in what is known, and leave the rest to the loader."""
         at_load: list[tuple[int, int, int]] = []
         number = {symbol: n for n, symbol in enumerate(self.dynamic, 1)}
-        symbols = self.object.symbols
+        symbols, machine = self.object.symbols, self.machine
         for symbol, slot in self.got.items():
             place = self.got_at + 8 * slot
             stub = self.stub_at[symbol]
-            out[stub : stub + 6] = b"\xff\x25" + struct.pack("<i", place - (stub + 6))  # jmp *place(%rip)
+            code = machine.stub(stub, place)
+            out[stub : stub + len(code)] = code
             if symbols[symbol].section:
-                at_load.append((place, R_RELATIVE, self.address(symbol)))
+                at_load.append((place, machine.relative, self.address(symbol)))
             else:
-                at_load.append((place, number[symbol] << 32 | R_GLOB_DAT, 0))
+                at_load.append((place, number[symbol] << 32 | machine.symbolic, 0))
         for r in self.object.relocations:
             place, mine = self.object.sections[r.section].at + r.offset, bool(symbols[r.symbol].section)
-            if r.kind == R_64:
-                entry = (R_RELATIVE, self.address(r.symbol) + r.addend)
-                at_load.append((place, *(entry if mine else (number[r.symbol] << 32 | R_64, r.addend))))
+            if r.kind == machine.absolute:
+                entry = (machine.relative, self.address(r.symbol) + r.addend)
+                at_load.append((place, *(entry if mine else (number[r.symbol] << 32 | r.kind, r.addend))))
                 continue
-            if r.kind in R_GOT:
+            if r.kind in machine.through_got:
                 to = self.got_at + 8 * self.got[r.symbol]
-            elif r.kind in (R_PC32, R_PLT32):
+            elif r.kind in machine.calls:
                 to = self.address(r.symbol) if mine else self.stub_at[r.symbol]
+            elif r.kind in machine.direct and mine:
+                to = self.address(r.symbol)
             else:
                 raise KernelError(f"relocation {r.kind} is not understood", symbols[r.symbol].name)
-            struct.pack_into("<i", out, place, to + r.addend - place)
+            machine.fill(out, r.kind, place, to + r.addend)
         for n, fields in enumerate(at_load):
             struct.pack_into("<QQq", out, self.rela_at + 24 * n, *fields)
 
@@ -256,11 +343,11 @@ class _Layout:
 
     def _headers(self, out: bytearray, dynamic: int) -> None:
         written, reserved = self.file_end - self.data_at, self.memory_end - self.data_at
-        code = self.code_end - self.code_at
+        code, page = self.code_end - self.code_at, self.machine.page
         segments = (
-            (LOAD, 4, 0, 0, 0, self.read_end, self.read_end, PAGE),
-            (LOAD, 5, self.code_at, self.code_at, self.code_at, code, code, PAGE),
-            (LOAD, 6, self.data_at, self.data_at, self.data_at, written, reserved, PAGE),
+            (LOAD, 4, 0, 0, 0, self.read_end, self.read_end, page),
+            (LOAD, 5, self.code_at, self.code_at, self.code_at, code, code, page),
+            (LOAD, 6, self.data_at, self.data_at, self.data_at, written, reserved, page),
             (DYNAMIC, 6, self.data_at, self.data_at, self.data_at, dynamic, dynamic, 8),
             (STACK, 6, 0, 0, 0, 0, 0, 16),  # a stack that can't be run
         )
@@ -268,5 +355,5 @@ class _Layout:
             struct.pack_into("<IIQQQQQQ", out, 64 + 56 * n, *segment)
         identity = b"\x7fELF\x02\x01\x01" + bytes(9)
         out[:64] = identity + struct.pack(
-            "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, len(segments), 64, 0, 0
+            "<HHIQQQIHHHHHH", 3, self.machine.number, 1, 0, 64, 0, 0, 64, 56, len(segments), 64, 0, 0
         )

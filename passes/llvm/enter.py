@@ -8,7 +8,8 @@ running: the runtime then runs its parts, and takes the mark away.
 
 It reads each array's fields where NumPy's binary interface has them (`PyArrayObject_fields`, unchanged since
 NumPy 1.7) and compares them with a specification: 64-bit words in memory that the runtime owns and that the
-function's `self`, an int, is the address of.  An array that does not fit costs nothing but the answer 1, upon
+function's `self`, an int, is the address of.  Nothing in the text is a machine's own: the fields lie alike on
+all of 64 bits.  An array that does not fit costs nothing but the answer 1, upon
 which the runtime looks closer, converts it or says what is wrong.
 """
 

@@ -11,9 +11,9 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, in_order, op
 from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
+from ..schedules.steps import Schedule
+from ..schedules.target import Target
 from .ranges import Range
-from .schedule import Schedule
-from .target import Target
 from .writer import ELEMENTS, Point, Value, Writer, is_nan, suffix
 
 LEVELS = 40  # that are emitted by recursion, of six calls each
@@ -35,9 +35,12 @@ class Expressions(Writer, ABC):
     """
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
-        super().__init__(1 if schedule.scalar else target.lanes)
+        vectorised = schedule.vectorised
+        if vectorised and vectorised.lanes:
+            target = target.with_lanes(vectorised.lanes)
+        super().__init__(target if vectorised else target.scalar)
         self.kernel, self.schedule, self.target = kernel, schedule, target
-        self.lane_axis = "" if schedule.scalar else schedule.vector or ""  # "": every value is a scalar
+        self.lane_axis = vectorised.axis if vectorised else ""  # "": every value is a scalar
         self.mask: str | None = None  # the lanes inside the vector axis; None: all of them
         self.end = 0  # where the vector axis is masked: it stays below
         self.streaming = False  # whether full vectors are stored past the caches
@@ -155,7 +158,7 @@ class Expressions(Writer, ABC):
         """The words that are more than one instruction here, or None."""
         if name == "mulhi":
             return self.mulhi
-        if name == "scale2" and dtype == "f32" and self.target.has_scalef and not self.schedule.scalar:
+        if name == "scale2" and dtype == "f32" and self.target.scalef and self.schedule.vectorised:
             return self.scalef
         if name in ("trunc_div", "fmod") and kind(dtype) in "iu":
             return lambda operands: self.integer_division(name, operands)
@@ -239,7 +242,7 @@ class Expressions(Writer, ABC):
             ("i16", "-1"),
             ("i32", "4"),
         ]
-        call = self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, arguments)
+        call = self.call(self.target.scalef, p.type, arguments)
         scaled = self.ssa(call, "f32", self.lanes)
         return scaled if any(operand.lanes for operand in operands) else self.lane(scaled, 0)
 

@@ -22,12 +22,15 @@ from ..collapse import canonical, collapsed, generalised
 from ..filling import filling
 from ..program import Call
 from ..proof import prove
+from ..residues import residues
+from ..schedules.cost import nanoseconds
+from ..schedules.default import default_schedule, transposed_axis, units
+from ..schedules.steps import Residues, Schedule, Winograd
+from ..schedules.target import Target
 from ..split_reductions import split_reductions
 from .code import Code, Phase
-from .cost import nanoseconds
-from .emit import Emitter
-from .schedule import Schedule, default_schedule, transposed_axis, units
-from .target import Target
+from .conv_winograd import WinogradCode
+from .units import Units
 
 FEW_UNITS = 16  # below it, long reductions are cut in parts ...
 LONG_UNIT = 20_000.0  # ... where a unit takes this many nanoseconds: the parts are more work in all
@@ -54,37 +57,32 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
     how, kernel = call.how, prove(call.kernel.replace(name="kernel"))
-    if not (how is None or isinstance(how, Schedule)):
-        return how.code(call.kernel, target), ()
-    code, symbols = _generic(kernel, _Key(how), target)
+    if how is not None and how.winograd is not None:
+        code, symbols = _winograd(kernel, how.winograd, target), ()
+    else:
+        code, symbols = _generic(kernel, how, target)
     return replace(code, kernel=call.kernel), symbols
 
 
-@dataclass(frozen=True, eq=False)
-class _Key:
-    """A schedule as a key: its tiles are a dict, so it is compared by its text."""
-
-    schedule: Schedule | None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and str(self.schedule) == str(other.schedule)
-
-    def __hash__(self) -> int:
-        return hash(str(self.schedule))
+@lru_cache(MEMO)
+def _winograd(kernel: Kernel, step: Winograd, target: Target) -> Code:
+    return WinogradCode(step, kernel, target).code()
 
 
 @lru_cache(MEMO)
-def _generic(kernel: Kernel, key: _Key, target: Target) -> tuple[Code, tuple[int, ...]]:
+def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple[Code, tuple[int, ...]]:
     given = kernel
-    if key.schedule is None:
+    if schedule is None:
         given = accumulated_apart(kernel) or kernel
         kernel = canonical(_in_strips(collapsed(given), target))
-    made, scratch = pieces(kernel, key.schedule, target, _meets(given))
-    opened = generalised(kernel) if len(made) == 1 and key.schedule is None else None
+    else:
+        kernel = schedule.applied(kernel)
+    made, scratch = pieces(kernel, schedule, target, _meets(given))
+    opened = generalised(kernel) if len(made) == 1 and schedule is None else None
     functions, phases, declared = [], [], {}
     for piece in made:
         _fits(piece, kernel, scratch)
-        name, text, needed = _function(opened or piece.kernel, _Key(piece.schedule), piece.slots, target)
+        name, text, needed = _function(opened or piece.kernel, piece.schedule, piece.slots, target)
         functions.append(text)
         declared |= needed
         count = units(piece.kernel, piece.schedule)
@@ -99,12 +97,11 @@ _UNNAMED = "unnamed"  # the function while its text is hashed
 
 @lru_cache(MEMO)
 def _function(
-    kernel: Kernel, key: _Key, slots: tuple[tuple[int, int], ...], target: Target
+    kernel: Kernel, schedule: Schedule, slots: tuple[tuple[int, int], ...], target: Target
 ) -> tuple[str, str, dict[str, str]]:
     """The symbol of a piece's entry, the text of its two functions, and the declarations these need."""
-    assert key.schedule is not None
-    emitter = Emitter(kernel, key.schedule, target)
-    body = emitter.function(_UNNAMED, "internal ")
+    writer = Units(kernel, schedule, target)
+    body = writer.function(_UNNAMED, "internal ")
     name = "k" + hashlib.blake2b(f"{body}\n{slots}".encode(), digest_size=10).hexdigest()
     body = body.replace(f"@{_UNNAMED}(", f"@{name}.body(", 1)
     lines = [body, f"define void @{name}(ptr %args, i64 %lo, i64 %hi) {{"]
@@ -118,7 +115,7 @@ def _function(
         lines.append(f"  %{symbol} = load i64, ptr %s.{symbol}, align 8")
     arguments = [f"ptr %p{n}" for n in range(len(slots))] + [f"i64 %{symbol}" for symbol in kernel.symbols]
     lines.append(f"  call void @{name}.body({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})")
-    return name, "\n".join([*lines, "  ret void", "}"]), emitter.declared
+    return name, "\n".join([*lines, "  ret void", "}"]), writer.declared
 
 
 def pieces(
@@ -128,6 +125,9 @@ def pieces(
 
     serial: units of the kernel itself may meet in one element.
     """
+    if schedule is not None and schedule.has(Residues):
+        slots = tuple((n, 0) for n in range(len(kernel.buffers)))
+        return [Piece(part, schedule, slots) for part in residues(kernel)], 0
     own = schedule or default_schedule(kernel, target)
     count, parts = units(kernel, own), None
     if schedule is None and 0 < count < FEW_UNITS and nanoseconds(kernel, own, target) > count * LONG_UNIT:
@@ -148,7 +148,7 @@ def _in_strips(kernel: Kernel, target: Target) -> Kernel:
     """The kernel in strips where its default schedule transposes."""
     schedule = default_schedule(kernel, target)
     across = transposed_axis(kernel, schedule, target)
-    return kernel if across is None else in_strips(kernel, schedule.vector or "", across)
+    return kernel if across is None else in_strips(kernel, schedule.axis or "", across)
 
 
 def _fits(piece: Piece, kernel: Kernel, scratch: int) -> None:

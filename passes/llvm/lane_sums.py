@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .emit import Emitter
+from .expressions import Expressions
 from .writer import Value
 
 
-def lane_sums(writer: Emitter, totals: list[Value]) -> list[Value]:
+def lane_sums(writer: Expressions, totals: list[Value]) -> list[Value]:
     """The sum of each vector's lanes.
 
     Two vectors become one, which holds sums of pairs of both, until its lanes are the vectors' sums: for 16
@@ -24,7 +24,7 @@ def lane_sums(writer: Emitter, totals: list[Value]) -> list[Value]:
     return sums
 
 
-def _halved(writer: Emitter, x: Value, y: Value, run: int) -> Value:
+def _halved(writer: Expressions, x: Value, y: Value, run: int) -> Value:
     """Add up the halves of each run of lanes: those of x, then those of y."""
     lower = [k for first in range(0, 2 * writer.lanes, run) for k in range(first, first + run // 2)]
     parts = []

@@ -28,11 +28,11 @@ from ..index_check import index_check, trusted
 from ..memory_plan import MemoryPlan, Move, Place, roots, verify
 from ..plan_memory import plan_memory
 from ..program import Alias, Array, Call, Host, Program
+from ..schedules.target import Target
 from ..with_checks import with_checks
 from .code import Code
 from .generate import code_of
 from .pool import LAUNCH
-from .target import Target
 
 ABI = 1  # of the table, the manifest and the pool: part of every key in the cache
 

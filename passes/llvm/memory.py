@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Buffer, Store
+from ...ir.kernel.form import Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
+from ..schedules.default import can_transpose
+from ..schedules.steps import Schedule
+from ..schedules.target import Target
 from .expressions import Expressions
 from .ranges import OPEN, Range
-from .schedule import can_transpose
 from .writer import ELEMENTS, Point, Value, literal, suffix
 
 
@@ -20,6 +22,11 @@ class Memory(Expressions):
     of what the generator counts with.  Left to others are dimensions that the kernel guards, whose tests are
     written beside the load or are bounds of its loop, and indices from data (`passes/proof.py`).
     """
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
+        super().__init__(kernel, schedule, target)
+        self.held: frozenset[tuple[Read, int]] = frozenset()  # dimensions that open loops keep inside
+        self.panels: dict[str, str] = {}  # axis -> the number of the panel that a unit works on
 
     # ---- what stays inside
     def stays_inside(
@@ -115,8 +122,12 @@ class Memory(Expressions):
     def load(self, access: Read, point: Point) -> Value:
         buffer = self.kernel.buffers[access.buffer]
         dtype = self.stored(buffer.dtype)
+        if access.buffer in self.schedule.packed:
+            return self.load_packed(access, buffer, point)
         base, constant, lanes, spread = self.offsets(buffer, access.index, point)
         self.stays_inside(access, buffer, access.index, point, self.guarded(access, point))
+        if access.buffer in self.schedule.ahead:
+            self.prefetch(buffer, self.address(ELEMENTS[dtype], f"%{buffer.name}.ptr", base, constant))
         scalar_guard, lane_guard = self.guards(access, point)
         other = literal(access.other.value, dtype) if access.other is not None else literal(0, dtype)
         start = f"%{buffer.name}.ptr"
@@ -131,6 +142,39 @@ class Memory(Expressions):
             address = self.address(ELEMENTS[dtype], start, base, constant)
             value = self.load_vector(dtype, address, lanes, spread, mask, other)
         return self.cast(value, "bool") if buffer.dtype == "bool" else value
+
+    def load_packed(self, access: Read, buffer: Buffer, point: Point) -> Value:
+        """A vector of a buffer that lies in panels: whole, since the last one is padded."""
+        axis = self.schedule.packed[access.buffer]
+        number, (_, first) = self.panels[axis], point[axis]
+        self.stays_inside(access, buffer, access.index, point, [])
+        dim = next(d for d, part in enumerate(access.index) if isinstance(part, Expr))
+        _, last = self.ranges.of(number)
+        panels, width = int(buffer.shape[dim]), int(buffer.shape[-1])
+        if last >= panels or first + self.lanes > width or width != self.schedule.block(axis):
+            raise KernelError(
+                f"{self.kernel.name}: the code of {access} may leave {buffer}",
+                f"panel {last} of {panels}, columns {first} to {first + self.lanes - 1} of {width}",
+                f"schedule: {self.schedule}",
+                f"kernel: {self.kernel}",
+            )
+        base, constant = self.linear(buffer.offset(access.index), point)
+        if number != "0":
+            base = self.sum(self.times(number, buffer.strides[dim]), base)
+        element = ELEMENTS[buffer.dtype]
+        address = self.address(element, f"%{buffer.name}.ptr", base, constant + first)
+        if access.buffer in self.schedule.ahead:
+            self.prefetch(buffer, address)
+        align = NUMPY[buffer.dtype].itemsize
+        return self.ssa(
+            f"load {self.vector(element)}, ptr {address}, align {align}", buffer.dtype, self.lanes
+        )
+
+    def prefetch(self, buffer: Buffer, address: str) -> None:
+        """Ask for what lies behind an address, to be read, into the nearest cache."""
+        later = self.address("i8", address, "0", self.schedule.ahead[buffer.name])
+        arguments = [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")]
+        self.line(self.call("llvm.prefetch.p0", "void", arguments))
 
     def load_scalar(self, dtype, start, base, constant, guard, other) -> Value:
         element = ELEMENTS[dtype]
@@ -154,7 +198,7 @@ class Memory(Expressions):
         masked = (self.vector("i1"), mask or "splat (i1 true)")
         shape = suffix(dtype, self.lanes)
         if lanes == 1 and spread is None:
-            if self.target.name == "avx2" and align == 8:
+            if self.target.loses_masks and align == 8:
                 masked = (masked[0], self.unknown(masked[1], address))
             call = self.call(
                 f"llvm.masked.load.{shape}.p0", wide, [("ptr", address), ("i32", str(align)), masked, default]
@@ -187,6 +231,8 @@ class Memory(Expressions):
         """The tests the verifier could not settle: one i1 for the whole vector, and one for each lane."""
         scalar, lane = None, None
         for d in self.unproved(access):
+            if self.is_inside(access, d, point):
+                continue
             part, size = access.index[d], self.kernel.buffers[access.buffer].shape[d]
             if isinstance(part, Expr):
                 index = self.emit(cast(part, "i64"), point)
@@ -210,8 +256,24 @@ class Memory(Expressions):
         return self._unproved[access]
 
     def guarded(self, access: Read, point: Point) -> list[int]:
-        """Those of them that `guards` tests, or loops that were held to `keeps_inside`."""
-        return self.unproved(access)
+        """The dimensions that `guards` tests, and those that open loops were held to keep inside."""
+        return [
+            d
+            for d in self.unproved(access)
+            if (access, d) in self.held or not self.is_inside(access, d, point)
+        ]
+
+    def is_inside(self, access: Read, d: int, point: Point) -> bool | None:
+        """Whether a dimension of an index is inside its array; None where only the code finds out."""
+        if (access, d) in self.held:
+            return True
+        part, size = access.index[d], self.kernel.buffers[access.buffer].shape[d]
+        if isinstance(part, Expr) or isinstance(size, str):
+            return None
+        low, high = self.reach_of(part, point)
+        if low > high:
+            return None
+        return (True if 0 <= low and high < size else None) if low < size and high >= 0 else False
 
     # ---- a square of registers transposed
     def is_square(self, access: Read, point: Point) -> bool:
@@ -220,8 +282,14 @@ class Memory(Expressions):
 
     def across(self, access: Read) -> str | None:
         offset = self.kernel.buffers[access.buffer].offset(access.index)
-        tiles = self.schedule.tile.items()
-        return next((a for a, size in tiles if size == self.lanes and offset.coefficient(a) == 1), None)
+        return next(
+            (
+                axis
+                for axis, size in self.schedule.tiles.items()
+                if size == self.lanes and offset.coefficient(axis) == 1 and axis not in self.schedule.peeled
+            ),
+            None,
+        )
 
     def load_transposed(self, access: Read, point: Point) -> Value:
         """Load a vector along the contiguous axis for each lane, then swap blocks of 1, 2, 4..."""

@@ -1,4 +1,4 @@
-"""The thread pool that native programs fork through, as LLVM text: Linux on x86-64.
+"""The thread pool that native programs fork through, as LLVM text for Linux.
 
 A program calls, through a pointer that stands in the pool itself,
 
@@ -16,6 +16,8 @@ A launch while another is running, from another Python thread, runs on its own t
 """
 
 from __future__ import annotations
+
+from ..schedules.target import Platform
 
 # Byte offsets in a pool, which is zero at first.  What different threads write is on different cache lines.
 TICKET = 0
@@ -44,16 +46,15 @@ CROWDED = 1 << 17  # ticks, some 50 us: a turn given away for so long was taken 
 PATIENCE = 2000
 
 PREFIX = "lamina_pool"
-_FUTEX, _WAIT, _WAKE_UP = 202, 128, 129  # the system call, and its operations, private to the process
+_WAIT, _WAKE_UP = 128, 129  # what a futex is asked, private to the process
 
 
-def text() -> str:
+def text(platform: Platform) -> str:
     """The module: launch, worker, resize and fork_join, each behind the prefix `lamina_pool_`."""
     return f"""
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
-declare i64 @llvm.readcyclecounter()
-declare void @llvm.x86.sse2.pause()
+{platform.declared}
 declare i64 @llvm.umin.i64(i64, i64)
 
 ; Claim a chunk of the current launch and do it; false where none is left.
@@ -97,20 +98,20 @@ do:
   %did = call i1 @{PREFIX}_step(ptr %pool)
   br i1 %did, label %do, label %look
 idle:
-  call void @llvm.x86.sse2.pause()
+  {platform.pause}
   %next = add i64 %round, 1
   %more = icmp ult i64 %next, %spin
   br i1 %more, label %look, label %tired
 tired:
   %keen.at = getelementptr i8, ptr %pool, i64 {KEEN}
   %keen = load atomic i64, ptr %keen.at monotonic, align 8
-  %now = call i64 @llvm.readcyclecounter()
+{platform.clock.format(name="%now")}
   %left.ticks = sub i64 %keen, %now
   %early = icmp ult i64 %left.ticks, {KEENNESS}
   br i1 %early, label %give, label %surplus
 give:
   %y = call i32 @sched_yield()
-  %later = call i64 @llvm.readcyclecounter()
+{platform.clock.format(name="%later")}
   %turn = sub i64 %later, %now
   %free = icmp ult i64 %turn, {CROWDED}
   br i1 %free, label %look, label %surplus
@@ -139,7 +140,7 @@ sleep:
   %stay = or i1 %late, %changed
   br i1 %stay, label %woken, label %wait
 wait:
-  %r = call i64 (i64, ...) {_futex(_WAIT, "%w")}
+  %r = call i64 (i64, ...) {_futex(platform, _WAIT, "%w")}
   br label %woken
 woken:
   %down = atomicrmw sub ptr %sleepers, i32 1 seq_cst
@@ -167,7 +168,7 @@ entry:
   %any = icmp sgt i32 %asleep, 0
   br i1 %any, label %rouse, label %end
 rouse:
-  %r = call i64 (i64, ...) {_futex(_WAKE_UP, 1 << 30)}
+  %r = call i64 (i64, ...) {_futex(platform, _WAKE_UP, 1 << 30)}
   br label %end
 end:
   ret void
@@ -251,7 +252,7 @@ join:
   %all = icmp eq i64 %count, %chunks
   br i1 %all, label %release, label %idle
 idle:
-  call void @llvm.x86.sse2.pause()
+  {platform.pause}
   %next = add i64 %round, 1
   %long = and i64 %next, 1023
   %yield = icmp eq i64 %long, 0
@@ -317,7 +318,7 @@ entry:
   br i1 %second, label %end, label %wait
 wait:
   %round = phi i64 [0, %entry], [%next, %wait]
-  call void @llvm.x86.sse2.pause()
+  {platform.pause}
   %next = add i64 %round, 1
   %now = load atomic i64, ptr %counter acquire, align 8
   %alone = icmp eq i64 %now, %own
@@ -345,8 +346,10 @@ end:
 """
 
 
-def _futex(operation: int, value: int | str) -> str:
-    return f"@syscall(i64 {_FUTEX}, ptr %wake, i32 {operation}, i32 {value}, ptr null, ptr null, i32 0)"
+def _futex(platform: Platform, operation: int, value: int | str) -> str:
+    return (
+        f"@syscall(i64 {platform.futex}, ptr %wake, i32 {operation}, i32 {value}, ptr null, ptr null, i32 0)"
+    )
 
 
 def _load(name: str, kind: str, offset: int) -> str:

@@ -6,9 +6,9 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Local, names
 from ...ir.kernel.scalar import Ref, ref
+from ..schedules.steps import Schedule
+from ..schedules.target import Target
 from .memory import Memory
-from .schedule import Schedule
-from .target import Target
 from .writer import ELEMENTS, Point, Value
 
 HELD = 1 << 15  # elements on the stack for the states of a scan that are read after it
@@ -32,7 +32,7 @@ class Results(Memory):
 
         Every other result is in the memo already.
         """
-        if expr.name in self.schedule.keep:
+        if expr.name in self.schedule.kept:
             dtype = self.kernel.dtypes[expr.name]
             wide = self.vector(ELEMENTS[dtype])
             return self.ssa(

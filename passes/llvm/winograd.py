@@ -4,51 +4,34 @@ An image is cut into tiles of m x m outputs, each of which reads a window of n x
 
     y = At [ sum over c of (G w Gt) * (Bt x B) ] A
 
-U = G w Gt is made beforehand, once for each weight (`pack_weights`).  V = Bt x B is made for a block of tiles
-at a time, and then for each of the n * n positions the sum over channels is a matrix product, M = V U.
-Layouts, with v channels of an output chunk in vectors:
+For each of the n * n positions the sum over channels is a matrix product, M = V U, of U = G w Gt and
+V = Bt x B, which is made for some tiles at a time.  What fills vectors is one of two:
 
-    U[k / v, n * n, c, v / lanes, lanes]
-    V[n * n, c / lanes, tiles, lanes]
-    M[n * n, v / lanes, tiles, lanes]
+Channels, v vectors of outputs to a chunk.  U is made beforehand, once for each weight (`pack_winograd`).
 
-The points are {0, 1, -1, inf} for m = 2 and {0, +-sqrt(2), +-1/sqrt(2), inf} for m = 4: the latter's error is
-half that of the usual {0, +-1, +-2, inf}, and the transforms cost the same.
-Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
+    U[k / v, n * n, c, v / lanes, lanes]  V[n * n, c / lanes, tiles, lanes]  M[n * n, v / lanes, tiles, lanes]
+
+Images.  The transforms are the same for every image and nothing is moved between lanes.  U is made first, in
+scratch memory; then a unit of work is one tile of a few vectors, and rows are output channels.
+
+    U[n * n, c, k]   V[n * n, c, vectors, lanes]   M[n * n, rows, vectors, lanes]
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-
-import numpy as np
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.scalar import cast, read, ref
 from ..blocking import can_block
 from ..convolution import Convolution
-from .code import Code
-from .conv_function import PAIRS
-from .conv_winograd import STACK, TAPS, WinogradCode
-from .target import Target
+from ..schedules.steps import Winograd
+from ..schedules.target import Core, Target
+from .conv_winograd import STACK, Shape, apart, shape_of
+from .winograd_transforms import TAPS
 
-
-def weight_transform(tile: int) -> np.ndarray:
-    """G: [tile + 2, 3] in float64, a row for each of 0, a, -a, b, -b, ..., inf."""
-    points = [0.0] + [sign * a for a in PAIRS[tile] for sign in (1, -1)]
-    rows = []
-    for k, p in enumerate(points):
-        scale = float(np.prod([p - other for j, other in enumerate(points) if j != k]))
-        rows.append([1 / scale, p / scale, p * p / scale])
-    return np.array([*rows, [0, 0, 1]])
-
-
-def weight_products(tile: int) -> np.ndarray:
-    """G[a, r] * G[b, s], [n * n, 9] in float64: what takes the taps of a weight to U."""
-    g = weight_transform(tile)
-    return np.einsum("ar,bs->abrs", g, g).reshape(len(g) ** 2, TAPS**2)
+BLOCK_BYTES = 1 << 20  # of V and M, with channels in the lanes
 
 
 def pack_winograd(shape: tuple[int, ...], how: Winograd, lanes: int) -> Kernel:
@@ -78,35 +61,7 @@ def pack_winograd(shape: tuple[int, ...], how: Winograd, lanes: int) -> Kernel:
     )
 
 
-@dataclass(frozen=True)
-class Winograd:
-    """How a 3 x 3 convolution of stride 1 runs.
-
-    tile:    outputs of a tile along each side: 2 or 4.
-    block:   tiles that are transformed together.
-    rows:    tiles of a register tile at most; `vectors`: of output channels beside them, and of a chunk.
-    spread:  all tiles are transformed first, and then the work is dealt out by chunks of output channels, so
-             that weights are read once: where they outweigh the image.  Else it is dealt out by blocks.
-    """
-
-    tile: int
-    block: int
-    rows: int
-    vectors: int
-    spread: bool
-
-    def __str__(self) -> str:
-        dealt = "chunks" if self.spread else "blocks"
-        return f"winograd F({self.tile}x{self.tile},3x3) {dealt} of {self.block}, {self.rows}x{self.vectors}"
-
-    def code(self, kernel: Kernel, target: Target) -> Code:
-        """The code of a kernel on blocked arrays, whose weight operand is followed by U.
-
-        Raises KernelError for a kernel that is not such a convolution.
-        """
-        return WinogradCode(self, kernel, target).code()
-
-
+# ---- vectors of channels
 def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads: int = 2) -> Winograd | None:
     """How a plain convolution runs fastest by Winograd; None where it can't, or where that gains little.
 
@@ -149,7 +104,7 @@ def _dealt(tile: int, tiles: int, channels: int, outs: int, target: Target, thre
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
-    room = (cache - weight) // 2 if weight < cache * 3 // 4 and not spread else STACK
+    room = (cache - weight) // 2 if weight < cache * 3 // 4 and not spread else BLOCK_BYTES
     room -= 16 * positions * lanes  # strides are rounded up, by two vectors at most
     block = room // (4 * positions * lanes * (vectors + (0 if spread else channels // lanes)))
     block = min(block, 64 if spread else 32)
@@ -159,3 +114,42 @@ def _dealt(tile: int, tiles: int, channels: int, outs: int, target: Target, thre
     if not spread:  # as many blocks to each thread, if that leaves a register tile to each
         parts = max(parts, min(-(-parts // threads) * threads, tiles // rows))
     return Winograd(tile, -(-tiles // parts), rows, vectors, spread)
+
+
+# ---- vectors of images
+def choose_images(kernel: Kernel, target: Target, lanes: int) -> Winograd | None:
+    """How a convolution on images with the batch innermost, or its input gradient, runs by Winograd; None
+    where it can't, or where that gains too little."""
+    shape = shape_of(kernel)
+    if shape is None or shape.block:
+        return None
+    batch, channels, outs = (int(kernel.extents[axis]) for axis in (shape.lane, shape.channel, shape.out))
+    if outs % lanes or batch % lanes:
+        return None
+    for vectors in (2, 1):
+        rows = next(n for n in range(target.with_lanes(lanes).sums // vectors, 0, -1) if outs % n == 0)
+        held = apart(channels * vectors, lanes) + apart(rows * vectors, lanes)
+        if batch % (vectors * lanes) == 0 and 4 * 36 * held <= STACK:
+            how = Winograd(4, 1, rows, vectors, False, lanes)
+            return how if _gains(how, kernel, shape, target.core) else None
+    return None
+
+
+def _gains(how: Winograd, kernel: Kernel, shape: Shape, core: Core) -> bool:
+    """Whether it takes a sixth off the time of a direct sum, in nanoseconds.
+
+    U is written once and read for every unit, so that many channels of small images gain nothing.
+    """
+    batch, channels, outs = (int(kernel.extents[axis]) for axis in (shape.lane, shape.channel, shape.out))
+    positions, pairs = (how.tile + 2) ** 2, channels * outs
+    direct, tiles = 2.0 * pairs * batch, 1
+    for place, origin, size in zip(shape.places, shape.origin, shape.size, strict=True):
+        extent = int(kernel.extents[place])
+        direct *= sum(0 <= origin + i + r < size for i in range(extent) for r in range(TAPS))
+        tiles *= -(-extent // how.tile)
+    blocks, nbytes = batch // (how.vectors * how.images), 4 * positions * pairs
+    spent = 2 * positions * pairs * batch * tiles / core.image_gflops
+    spent += tiles * batch / how.images * (channels + outs) * core.image_transform
+    spent += pairs / how.images * core.image_weight
+    spent += (tiles * blocks + 2) * nbytes / (core.image_near if nbytes <= core.cache else core.image_far)
+    return spent < 5 / 6 * direct / core.image_gflops

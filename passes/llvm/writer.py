@@ -12,6 +12,7 @@ import numpy as np
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import bits, kind
+from ..schedules.target import Target
 from .ranges import Ranges
 
 ELEMENTS = {
@@ -85,8 +86,9 @@ class Writer:
     `scopes` are memo tables, one for each open loop: a value made outside a loop serves inside.
     """
 
-    def __init__(self, lanes: int):
-        self.lanes = lanes
+    def __init__(self, target: Target):
+        self.lanes = target.lanes
+        self.attributes = f"nounwind {target.attributes}".rstrip()  # of the function
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.count = 0
@@ -96,16 +98,6 @@ class Writer:
         self.ranges = Ranges()
 
     # ---- text
-    @property
-    def attributes(self) -> str:
-        """What LLVM is told of a function: how wide its vectors are, and that it is to align its own stack.
-
-        Untold it finds out that vectors must be spilled when it is too late to align them.  Where they lie
-        across two cache lines is then a matter of who calls: some gradients of weights took twice as long
-        when a function on the way pushed two registers less (EPYC, 2026-11-22).
-        """
-        return f'nounwind "stackrealign" "prefer-vector-width"="{512 if self.lanes == 16 else 256}"'
-
     def line(self, text: str) -> None:
         self.lines.append("  " + text)
 

@@ -10,10 +10,10 @@ from lamina.ir.graph import Builder
 from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import REGISTRY
 from lamina.passes.assign_layouts import assign_layouts
-from lamina.passes.llvm.target import AVX2
 from lamina.passes.lower import lower
 from lamina.passes.pack_matmuls import pack_matmuls
 from lamina.passes.program_text import program_text
+from lamina.passes.schedules.target import AVX2
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS), str(TESTS / "ops"), str(TESTS / "kernel"), str(TESTS / "ir")]
@@ -60,14 +60,11 @@ def program_texts() -> list[str]:
 
 
 HOWS = (
-    'schedule {vector="j", unroll=2, tile=(("i",2),), step=(("r",3),), keep=("e",), scalar=True}',
-    'panels {packed=None, row="i", column="j", rows=4, width=16, block=8, ahead=512}',
-    'dots {k="k", tile=(("i",2),("j",2))}',
-    'rows {image="x", lane="k", across="j", tile=4, beside=(("a",2),), step=(("c",4),)}',
-    'windows {vector="n", lanes=8, unroll=2, tile=(("i",2),)}',
-    "winograd {tile=4, block=8, rows=6, vectors=2, spread=False}",
-    'winograd_lanes {batch="n", channel="c", out="k", places=("i","j"), taps=("r","s"), lanes=8, vectors=2, '
-    "rows=2}",
+    "scalar(j) tile(i, 2) unroll(r, 3) keep(e) block(j, 64) stream()",
+    "collapse() reorder(j, i) pack(b, j) prefetch(b, 512) vectorise(j, 2) block(j, 16) peel(j) roll(i)",
+    "residues() vectorise(n, 2, 8) tile(i, 2) bound() join() strips(r, 4) split(i, 2)",
+    "winograd(4, 8, 6, 2)",
+    "winograd(4, 1, 6, 2, False, 16)",
 )
 ONE_CALL = """\
 kernel add(a: f32[2,3], b: f32[3]) -> (y: f32[2,3]) {

@@ -7,6 +7,7 @@ import sys
 import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from lamina.ir.kernel.text import parse
 from lamina.jit import ExportError, ModelError, artifact, lamina_model
 from lamina.jit.lamina_model import Model, cpu_levels
 from lamina.passes.llvm.link import link
-from lamina.passes.llvm.target import BASELINE
 from lamina.passes.program import Array, Call, Program
+from lamina.passes.schedules.target import BASELINE
 
 LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time
 EPS = float(np.finfo(np.float32).eps)
@@ -237,6 +238,21 @@ def test_every_level_this_machine_has_agrees(tmp_path):
     assert cpu_levels(), "this machine is x86-64"
     for level in cpu_levels():
         assert close(Model(tmp_path / "m.lam", level=level).run(x.numpy()), wanted, roundings=8)
+
+
+def test_code_for_another_kind_of_machine(tmp_path, monkeypatch):
+    path = tmp_path / "m.lam"
+    jit.export(nn.Linear(7, 3), path, lamina.randn(2, 7), levels=[*LEVEL, "armv8-a"])
+    with zipfile.ZipFile(path) as file:
+        machines = [
+            int.from_bytes(file.read(f"{level}.so")[18:20], "little") for level in (*LEVEL, "armv8-a")
+        ]
+    assert machines == [62, 183]  # as ELF numbers them
+    assert Model(path).level == LEVEL[0]
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    assert cpu_levels() == ["armv8-a"]
+    with pytest.raises(ModelError, match="this machine runs armv8-a, and x86-64-v2 was asked for"):
+        Model(path, level="x86-64-v2")
 
 
 def test_structures_of_arguments_and_results(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import lamina
 from lamina import jit
 from lamina.jit import backend, targets
-from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 
 def test_targets_are_named():

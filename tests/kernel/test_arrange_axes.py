@@ -5,7 +5,7 @@ from native import run_code
 
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.arrange_axes import accumulated_apart, in_strips
-from lamina.passes.llvm.target import LEVELS
+from lamina.passes.schedules.target import LEVELS
 
 TRANSPOSED = """\
 kernel k(x: f32[2048,4096]) -> (y: f32[4096,2048]) {

@@ -13,7 +13,7 @@ from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.op import REGISTRY
 from lamina.passes.collapse import canonical, collapsed, generalised
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.target import AVX512, LEVELS
+from lamina.passes.schedules.target import AVX512, LEVELS
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))
 from test_kernel_records import LOWERED, kernels

@@ -11,10 +11,14 @@ from training_programs import gradients, random_step
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
 from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.llvm import generate
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.target import AVX2, BASELINE
-from lamina.passes.llvm.windows import Windows, pieces
+from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.reductions import Reductions
 from lamina.passes.program import Program, interpret
+from lamina.passes.residues import residues
+from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX2, BASELINE
 from lamina.runtime.native import Executable
 
 TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
@@ -87,7 +91,8 @@ def test_a_strided_input_gradient_has_a_phase_for_each_remainder():
     y = b.op("conv2d", b.image, w, stride=2)
     laid = batch_innermost(b.program(*gradients(b, y, b.image, w, stride=2)), host_target())
     call = next(call for call in laid.calls if call.name == "conv_input_grad")
-    assert len(call.how.code(call.kernel, host_target()).phases) == len(pieces(call.kernel)) == 4
+    code, _ = code_of(call, host_target())
+    assert len(code.phases) == len(residues(call.kernel)) == 4
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
@@ -111,7 +116,9 @@ def test_a_kernel_without_a_product_is_refused():
         "kernel copy(x: f32[4,16]) -> (y: f32[4,16]) {\n  parallel i:4 n:16\n  y[i, n] = x[i, n]\n}"
     )
     with pytest.raises(KernelError, match="no sum of products over windows"):
-        Windows("n", 16, 1, ()).code(kernel, host_target())
+        run_code(
+            kernel, [np.ones((4, 16), np.float32)], host_target(), schedule("residues() vectorise(n) bound()")
+        )
 
 
 def test_what_is_not_zero_outside_is_refused():
@@ -122,24 +129,26 @@ def test_what_is_not_zero_outside_is_refused():
         "  y[i, k, n] = acc\n}"
     )
     with pytest.raises(KernelError, match="a guard here is the bound of one loop"):
-        Windows("n", 16, 1, (("k", 2),)).code(kernel, host_target())
+        given = [np.ones((4, 16), np.float32), np.ones((3, 2), np.float32)]
+        run_code(kernel, given, host_target(), schedule("vectorise(n) tile(k, 2) bound()"))
 
 
 # ---- planted bugs
 def test_a_tap_too_few_is_seen(monkeypatch):
-    plain = Windows.emitter
+    plain = Reductions.bounds.func
 
-    def shortened(self, kernel, target):
-        made = plain(self, kernel, target)
-        made.bounds = {
-            axis: [(part, size - 1) for part, size in limits] for axis, limits in made.bounds.items()
+    def shortened(self):
+        return {
+            stage: {axis: [(part, size - 1) for part, size in limits] for axis, limits in bounds.items()}
+            for stage, bounds in plain(self).items()
         }
-        return made
 
     b = Builder("step", (16, 3, 6, 6))
     w = b.param("w", (7, 3, 3, 3))
     program = b.program(b.op("conv2d", b.image, w, padding=1))
-    monkeypatch.setattr(Windows, "emitter", shortened)
+    monkeypatch.setattr(Reductions, "bounds", property(shortened))
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
     laid = batch_innermost(program, host_target())
     given = arguments(program, 1)
     (call,) = [call for call in laid.calls if call.how is not None]

@@ -8,8 +8,8 @@ from native import run_code
 from lamina.ir.kernel import interpret
 from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.target import LEVELS
 from lamina.passes.program import Alias
+from lamina.passes.schedules.target import LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 PROGRAMS = {"network": small_network(), "ragged network": small_network(12)}

@@ -14,11 +14,13 @@ from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
 from lamina.passes.blocking import squeezed
 from lamina.passes.convolution import convolution
-from lamina.passes.llvm import conv_rows
+from lamina.passes.llvm import generate
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.conv_rows import Rows
-from lamina.passes.llvm.target import AVX2, LEVELS
+from lamina.passes.llvm.reductions import Reductions
 from lamina.passes.pack_convolution import direct
+from lamina.passes.schedules.steps import Peel, Schedule, Tile
+from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX2, LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 
@@ -75,8 +77,8 @@ def test_code_agrees_with_its_kernel(case, target):
 
 
 def test_narrow_images_are_tiled_over_rows():
-    assert isinstance(kernels("3x3", 8, AVX2).how, Rows)
-    assert not isinstance(kernels("narrow", 8, AVX2).how, Rows)
+    assert kernels("3x3", 8, AVX2).how.has(Peel)
+    assert not kernels("narrow", 8, AVX2).how.has(Peel)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -93,38 +95,42 @@ def test_an_operand_as_wide_as_the_row_is_read_by_tiles(taps, padding, target):
         stages = (*plain.stages[:-1], replace(store, value=value))
         plain = plain.replace(inputs=(*plain.inputs, other), stages=stages)
         made = direct(plain, convolution(plain), target)
-        assert made is not None and isinstance(made.how, Rows)
+        assert made is not None and made.how.has(Peel)
+        (row,) = made.how.peeled
         arrays = numbers(verify(made.kernel))
         (want,) = interpret(made.kernel, *arrays)
-        for tile in sorted({made.how.tile, 3, lanes // 2, lanes}):
-            (got,) = run_code(made.kernel, arrays, target, replace(made.how, tile=tile))
+        for size in sorted({made.how.tiles[row], 3, lanes // 2, lanes}):
+            others = (step for step in made.how.steps if not (isinstance(step, Tile) and step.axis == row))
+            (got,) = run_code(made.kernel, arrays, target, Schedule(*others, Tile(row, size)))
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
 
 
-def test_rows_refuse_other_kernels():
+def test_schedules_refuse_other_kernels():
     made = kernels("3x3", 8, AVX2)
-    assert isinstance(made.how, Rows)
-    other = Rows("bias", *(getattr(made.how, f) for f in ("lane", "across", "tile", "beside", "step")))
-    with pytest.raises(KernelError, match="sums products with bias"):
-        other.code(made.kernel, AVX2)
-    with pytest.raises(KernelError, match="does not fit"):
-        Rows("input", "i2", made.how.across, 99, (), ()).code(made.kernel, AVX2)
+    (row,) = made.how.peeled
+    for text, message in (
+        (str(made.how).replace("prefetch(packed", "prefetch(weight"), "names no buffer of the kernel"),
+        (f"{made.how} tile({row}, 99)", "a tile fits its axis"),
+        (f"{made.how} peel(q)", "names no axis of the kernel"),
+    ):
+        with pytest.raises(KernelError, match=message):
+            run_code(made.kernel, numbers(made.kernel), AVX2, schedule(text))
 
 
 # ---- planted bugs
 def a_tap_too_few(monkeypatch):
-    real = conv_rows._Framed.reach
-    monkeypatch.setattr(conv_rows._Framed, "reach", lambda self, *a: (real(self, *a)[0], "2"))
+    real = Reductions.reach
+    monkeypatch.setattr(Reductions, "reach", lambda self, *a: (real(self, *a)[0], "2"))
 
 
 def inner_tiles_like_the_first(monkeypatch):
-    real = conv_rows._Framed.interval
+    real = Reductions.is_nothing
 
-    def wrong(self, part, point):
-        self.starts = (0, 0)
-        return real(self, part, point)
+    def wrong(self, factor, point):
+        (row,) = self.schedule.peeled
+        return real(self, factor, point | {row: ("0", point[row][1])})
 
-    monkeypatch.setattr(conv_rows._Framed, "interval", wrong)
+    monkeypatch.setattr(Reductions, "is_nothing", wrong)
 
 
 BUGS = [a_tap_too_few, inner_tiles_like_the_first]  # taps outside of the image: test_proof.py
@@ -136,6 +142,9 @@ def test_the_comparison_sees(bug, monkeypatch):
     arrays = numbers(made.kernel)
     (want,) = interpret(made.kernel, *arrays)
     bug(monkeypatch)
-    (got,) = run_code(made.kernel, arrays, AVX2, made.how)
+    other = replace(made.kernel, name="other", stages=made.kernel.stages)  # not what a memo holds
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
+    (got,) = run_code(other, arrays, AVX2, made.how)
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())

@@ -7,7 +7,7 @@ import pytest
 from lamina.ir.errors import KernelError
 from lamina.passes.llvm.binding import emit_position_independent
 from lamina.passes.llvm.elf import shared_object
-from lamina.passes.llvm.target import BASELINE
+from lamina.passes.schedules.target import BASELINE
 
 TEXTS = (
     """

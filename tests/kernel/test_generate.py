@@ -12,8 +12,8 @@ from test_kernel_llvm import close
 
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.schedule import Schedule
-from lamina.passes.llvm.target import AVX512, LEVELS
+from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX512, LEVELS
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -73,7 +73,7 @@ def test_equal_kernels_share_code_whatever_their_name():
     two, _ = code_of(call_of(kernel.replace(name="other")), AVX512)
     assert one.text == two.text and one.phases == two.phases
     assert two.kernel.name == "other"
-    three, _ = code_of(call_of(kernel, Schedule("j", 2, chunk=64)), AVX512)
+    three, _ = code_of(call_of(kernel, schedule("vectorise(j, 2) block(j, 64)")), AVX512)
     assert {p.symbol for p in one.phases}.isdisjoint(p.symbol for p in three.phases)
 
 

@@ -14,21 +14,42 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, VOCABULARY, bind, interpret, parse, read, verify
 from lamina.ir.kernel.types import kind
 from lamina.passes.llvm.binding import Compiled, machine, run
-from lamina.passes.llvm.emit import lower
-from lamina.passes.llvm.schedule import Schedule, default_schedule
-from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.llvm.units import lower
+from lamina.passes.schedules.default import default_schedule
+from lamina.passes.schedules.steps import Scalar
+from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 TARGETS = (AVX512, AVX2, BASELINE)
 SCHEDULES = {  # beside the default one
-    "add": [Schedule("j", 2, chunk=64), Schedule("j", 1, {"i": 4}), Schedule("i", 1)],
-    "softmax": [Schedule("j", 1), Schedule("j", 2, {"i": 3}, keep=frozenset("e")), Schedule("i", 1)],
-    "middle_sum": [Schedule("j", 2, {"i": 5}, {"r": 4}), Schedule("j", 1, chunk=32), Schedule("r", 2)],
-    "argmax": [Schedule("j", 2, {"i": 2}), Schedule("i", 1), Schedule("i", scalar=True)],
-    "matmul": [Schedule("j", 4, {"i": 8}, {"k": 3}), Schedule("j", 2, {"i": 9}, chunk=32), Schedule("k", 2)],
-    "conv2d": [Schedule("j", 1, {"k": 4}), Schedule("j", 1, {"k": 8, "i": 2}, {"s": 3})],
-    "max_pool2d": [Schedule("j", 2, {"i": 5}, {"r": 3, "s": 3})],
-    "scatter_add": [Schedule("j", 2), Schedule("j", scalar=True)],
-    "cumsum": [Schedule("i", 2, step={"j": 4})],
+    "add": [
+        schedule("vectorise(j, 2) block(j, 64)"),
+        schedule("vectorise(j) tile(i, 4)"),
+        schedule("vectorise(i)"),
+    ],
+    "softmax": [
+        schedule("vectorise(j)"),
+        schedule("vectorise(j, 2) tile(i, 3) keep(e)"),
+        schedule("vectorise(i)"),
+    ],
+    "middle_sum": [
+        schedule("vectorise(j, 2) tile(i, 5) unroll(r, 4)"),
+        schedule("vectorise(j) block(j, 32)"),
+        schedule("vectorise(r, 2)"),
+    ],
+    "argmax": [schedule("vectorise(j, 2) tile(i, 2)"), schedule("vectorise(i)"), schedule("scalar(i)")],
+    "matmul": [
+        schedule("vectorise(j, 4) tile(i, 8) unroll(k, 3)"),
+        schedule("vectorise(j, 2) tile(i, 9) block(j, 32)"),
+        schedule("vectorise(k, 2)"),
+    ],
+    "conv2d": [
+        schedule("vectorise(j) tile(k, 4)"),
+        schedule("vectorise(j) tile(k, 8) tile(i, 2) unroll(s, 3)"),
+    ],
+    "max_pool2d": [schedule("vectorise(j, 2) tile(i, 5) unroll(r, 3) unroll(s, 3)")],
+    "scatter_add": [schedule("vectorise(j, 2)"), schedule("scalar(j)")],
+    "cumsum": [schedule("vectorise(i, 2) unroll(j, 4)")],
 }
 
 
@@ -48,8 +69,8 @@ def test_llvm_agrees_under_every_schedule_and_width(name):
     exact = name in ("dropout", "halves")  # in halves and bits the declared types are the yardstick
     wanted = interpret(kernel, *probe.arrays(), exact=not exact)
     for target in TARGETS:
-        for schedule in [None, *SCHEDULES.get(name, [])]:
-            code = Compiled(kernel, schedule, target)
+        for how in [None, *SCHEDULES.get(name, [])]:
+            code = Compiled(kernel, how, target)
             inputs = [guarded(a) for a in probe.arrays()]
             outputs = [guarded(np.zeros(b.shape, NUMPY[b.dtype])) for b in kernel.outputs]
             middle = code.units // 2
@@ -264,17 +285,17 @@ def test_trusted_indices_are_checked_before_native_code(name):
 
 
 @pytest.mark.parametrize(
-    "name, schedule, message",
+    "name, how, message",
     [
-        ("add", Schedule("j", 1, {"i": 38}), "a tile fits its axis"),
-        ("scatter_add", Schedule("j", 1, {"i": 2}), "divides it where points must run once"),
-        ("max_pool2d", Schedule("s"), "a fold without merge runs in sequence"),
-        ("cumsum", Schedule("j"), "a scan runs in sequence"),
+        ("add", schedule("vectorise(j) tile(i, 38)"), "a tile fits its axis"),
+        ("scatter_add", schedule("vectorise(j) tile(i, 2)"), "points must run once|divides both"),
+        ("max_pool2d", schedule("vectorise(s)"), "a fold without merge runs in sequence"),
+        ("cumsum", schedule("vectorise(j)"), "a scan runs in sequence"),
     ],
 )
-def test_schedules_are_refused(name, schedule, message):
+def test_schedules_are_refused(name, how, message):
     with pytest.raises(KernelError, match=message):
-        lower(PROBES[name].kernel, AVX512, schedule)
+        lower(PROBES[name].kernel, AVX512, how)
 
 
 SCAN_READ_LATER = """\
@@ -291,12 +312,12 @@ kernel normalised(x: f32[19,29]) -> (y: f32[19,29], even: bool[19,29]) {
 }"""
 
 
-@pytest.mark.parametrize("schedule", [None, Schedule("i", 1), Schedule("i", scalar=True)])
-def test_a_scans_states_are_read_after_it(schedule):
+@pytest.mark.parametrize("how", [None, schedule("vectorise(i)"), schedule("scalar(i)")])
+def test_a_scans_states_are_read_after_it(how):
     kernel = verify(parse(SCAN_READ_LATER))
     x = normal(np.random.default_rng(0), 19, 29)
     for target in TARGETS:
-        for got, want in zip(run(kernel, schedule, x, target=target), interpret(kernel, x), strict=True):
+        for got, want in zip(run(kernel, how, x, target=target), interpret(kernel, x), strict=True):
             close(got, want, target.name)
 
 
@@ -320,9 +341,9 @@ def test_two_threads_run_one_kernel():
 
 
 def test_default_schedule_is_scalar_where_lanes_would_meet():
-    assert default_schedule(PROBES["bincount"].kernel, AVX512).scalar
-    assert not default_schedule(PROBES["scatter_add"].kernel, AVX512).scalar
-    assert dataclasses.replace(AVX512, lanes=1) == AVX512.scalar
+    assert default_schedule(PROBES["bincount"].kernel, AVX512).has(Scalar)
+    assert not default_schedule(PROBES["scatter_add"].kernel, AVX512).has(Scalar)
+    assert dataclasses.replace(AVX512, lanes=1, **AVX512.narrow) == AVX512.scalar
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -346,7 +367,7 @@ def test_vectors_of_which_a_half_lies_beside_the_image(dtype, target):
 @pytest.mark.parametrize("target", [AVX512, AVX2], ids=["avx512", "avx2"])
 def test_vectors_that_registers_do_not_hold_are_aligned_on_the_stack(target):
     """Else their speed is a matter of how deep the stack is where the kernel is called."""
-    text = lower(PROBES["matmul"].kernel, target, Schedule("j", 4, {"i": 9}))
+    text = lower(PROBES["matmul"].kernel, target, schedule("vectorise(j, 4) tile(i, 9)"))
     assembly = machine(target).emit_assembly(llvm.parse_assembly(text))
     moves = [
         line.split()[0] for line in assembly.splitlines() if re.search(r"[yz]mm", line) and "(%rsp)" in line

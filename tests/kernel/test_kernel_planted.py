@@ -12,9 +12,9 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.kernel.affine import Affine
 from lamina.passes import collapse, split_reductions
-from lamina.passes.llvm import emit, generate
+from lamina.passes.llvm import generate, reductions, units
 from lamina.passes.llvm.binding import Compiled
-from lamina.passes.llvm.target import AVX512
+from lamina.passes.schedules.target import AVX512
 
 # What a lowering might get wrong, as an edit of right text.
 BROKEN_TEXT = {
@@ -94,9 +94,9 @@ BROKEN_EMITTER = {
 def test_the_llvm_comparison_sees(bug, monkeypatch):
     method, patch, name = BROKEN_EMITTER[bug]
     if patch is None:
-        monkeypatch.setattr(emit, "identity", lambda word, dtype: 1)
+        monkeypatch.setattr(reductions, "identity", lambda word, dtype: 1)
     else:
-        owner = next(c for c in emit.Emitter.__mro__ if method in vars(c))
+        owner = next(c for c in units.Units.__mro__ if method in vars(c))
         monkeypatch.setattr(owner, method, patch(vars(owner)[method]))
     probe = PROBES[name]
     wanted = interpret(probe.kernel, *probe.arrays(), exact=True)

@@ -8,7 +8,7 @@ import lamina
 from lamina import jit
 from lamina.jit import backend
 from lamina.nn import functional as F
-from lamina.passes.llvm import matmul as module
+from lamina.passes import pack_matmuls as module
 
 
 def long(x, w, b):
@@ -28,7 +28,6 @@ def two_results(x, w, b):
 def compiled(function, arguments, longest, monkeypatch):
     """What compiled code gives, and its kernels' text, where so many instructions are long."""
     monkeypatch.setattr(module, "LONG_TILE", longest)
-    module._panels.cache_clear()
     backend.forget()
     traced = jit.trace(function)
     with lamina.no_grad():

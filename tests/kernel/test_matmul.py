@@ -7,12 +7,14 @@ from native import run_code
 
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.types import NUMPY
-from lamina.passes.llvm import matmul as module
+from lamina.passes.llvm import generate
+from lamina.passes.llvm import reductions as module
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.target import AVX2, BASELINE
+from lamina.passes.llvm.units import Units
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Alias, Array, Call, Program, interpret, verify
 from lamina.passes.proof import prove
+from lamina.passes.schedules.target import AVX2, BASELINE
 
 TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
 PLAIN = Options()
@@ -147,6 +149,8 @@ def test_a_panel_far_away_is_asked_for_ahead():
 
 # ---- planted bugs
 def test_a_wrong_lane_order_is_seen(monkeypatch):
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
     right = module.lane_sums
     monkeypatch.setattr(module, "lane_sums", lambda writer, totals: right(writer, totals)[::-1])
     with pytest.raises(AssertionError):
@@ -154,6 +158,8 @@ def test_a_wrong_lane_order_is_seen(monkeypatch):
 
 
 def test_a_wrong_panel_is_seen(monkeypatch):
-    monkeypatch.setattr(module.Tiles, "times", lambda self, base, factor: base)
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
+    monkeypatch.setattr(Units, "times", lambda self, base, factor: base)
     with pytest.raises(AssertionError):
         check(stated(form("nn", 21, 71, 64), "f32"), host_target(), Options(frozenset((1,))))

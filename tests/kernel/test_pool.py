@@ -61,7 +61,7 @@ class Team:
     def __init__(self, limit: int, text: str | None = None):
         target = host_target()
         self.library = Library(
-            [emit_object(text or layout.text(), target), emit_object(BODY, target)], target
+            [emit_object(text or layout.text(target.platform), target), emit_object(BODY, target)], target
         )
         workers.immortal(self.library)  # its threads run the code to the end of the process
         self.pool = Pool(self.library)
@@ -200,7 +200,7 @@ PLANTED = {
     "a chunk that two threads hold": (
         "%ticket = atomicrmw add ptr %pool, i64 1 acquire",
         "%ticket = load atomic i64, ptr %pool monotonic, align 8\n  %plus = add i64 %ticket, 1\n"
-        + "  call void @llvm.x86.sse2.pause()\n" * 50
+        + f"  {host_target().platform.pause}\n" * 50
         + "  store atomic i64 %plus, ptr %pool monotonic, align 8",
     ),
 }
@@ -209,7 +209,7 @@ PLANTED = {
 def sees(bug: str) -> bool:
     """Whether launches of a pool with this bug are seen to go wrong.  They may still run when it returns."""
     right, wrong = PLANTED[bug]
-    text = layout.text()
+    text = layout.text(host_target().platform)
     assert text.count(right) == 1
     broken, end = Team(4, text.replace(right, wrong)), time.monotonic() + 6  # the other cores may be busy
     while time.monotonic() < end:

@@ -5,7 +5,6 @@ it is not refused.  What is refused is never run.
 """
 
 import importlib
-from dataclasses import fields
 from types import ModuleType
 
 import pytest
@@ -24,14 +23,13 @@ from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.link import link
-from lamina.passes.llvm.matmul import Panels
-from lamina.passes.llvm.schedule import Schedule
-from lamina.passes.llvm.target import AVX2
-from lamina.passes.llvm.winograd import Winograd
 from lamina.passes.memory_plan import Place, verify
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.plan_memory import plan_memory
 from lamina.passes.program import Array, Call, Program
+from lamina.passes.schedules.steps import Winograd
+from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX2
 
 
 def broken(name: str, right: str, wrong: str) -> ModuleType:
@@ -103,199 +101,213 @@ TURNED = "kernel t(x: f32[8,8]) -> (y: f32[8,8]) {\n  parallel i:8 j:8\n  y[i, j
 
 SCHEDULED = {  # the edit, the kernel and its schedule
     "a chunk's end": (
-        "emit",
+        "units",
         "bound = str(extent) if",
         "bound = str(extent + 1) if",
         LONG,
-        Schedule("i", chunk=32),
+        schedule("vectorise(i) block(i, 32)"),
     ),
     "a chunk's whole blocks": (
-        "emit",
+        "units",
         "if isinstance(extent, str) else extent) - block",
         "if isinstance(extent, str) else extent)",
         LONG,
-        Schedule("i", chunk=32),
+        schedule("vectorise(i) block(i, 32)"),
     ),
     "a row's rest unmasked": (
-        "emit",
+        "reductions",
         "extent // self.lanes * self.lanes\n",
         "-(-extent // self.lanes) * self.lanes\n",
         SUM,
-        Schedule("j"),
+        schedule("vectorise(j)"),
     ),
     "the last mask": (
-        "emit",
+        "reductions",
         "self.lanes_below(str(extent - whole)), extent",
         "None, extent",
         SUM,
-        Schedule("j"),
+        schedule("vectorise(j)"),
     ),
     "the last tile": (
-        "emit",
-        "else str(int(extent) - size)",
-        "else str(int(extent) - size + 1)",
+        "units",
+        "else str(extent - size)",
+        "else str(extent - size + 1)",
         ROWS,
-        Schedule("j", tile={"i": 2}),
+        schedule("vectorise(j) tile(i, 2)"),
     ),
     "a step of a sum": (
-        "emit",
+        "reductions",
         "full = extent // step * step",
         "full = -(-extent // step) * step",
         SUM,
-        Schedule(None, step={"j": 16}, scalar=True),
+        schedule("scalar() unroll(j, 16)"),
     ),
     "an open axis": (
-        "emit",
+        "units",
         'f"sub i64 %{extent}, {size}"',
         'f"sub i64 %{extent}, 1"',
         OPEN,
-        Schedule("j", tile={"i": 4}),
+        schedule("vectorise(j) tile(i, 4)"),
     ),
     "what is kept on the stack": (
         "results",
         "length = -(-int(self.kernel.extents[vector]) // self.lanes) * self.lanes",
         "length = int(self.kernel.extents[vector])",
         SOFTMAX,
-        Schedule("j", keep=frozenset("e")),
+        schedule("vectorise(j) keep(e)"),
     ),
     "a square of registers": (
         "memory",
         "if size == self.lanes and offset",
         "if offset",
         TURNED,
-        Schedule("j", tile={"i": 4}),
+        schedule("vectorise(j) tile(i, 4)"),
     ),
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULED)
-def test_an_emitter_that_leaves_its_buffers_is_refused(name, monkeypatch):
-    module, right, wrong, text, schedule = SCHEDULED[name]
-    kernel = parse(text)
-
-    def write(emitter) -> None:
-        emitter(kernel, schedule, AVX2).function()
-
-    emit = importlib.import_module("lamina.passes.llvm.emit")
-    write(emit.Emitter)
-    made = broken(module, right, wrong)
-    if module != "emit":  # of a base class of the emitter
-        base = next(cls for cls in emit.Emitter.__mro__ if cls.__module__.endswith(f".{module}"))
-        for key, value in vars(made.__dict__[base.__name__]).items():
-            if callable(value) and key != "__init__":
-                monkeypatch.setattr(base, key, value)
-        made = emit
-    with pytest.raises(KernelError, match="may leave"):
-        write(made.Emitter)
+def packed(form_of: str, *size: int) -> Call:
+    program = pack_matmuls(stated(form(form_of, *size), "f32"), AVX2, Options(frozenset((1,))))
+    return next(call for call in program.calls if call.how is not None and call.name == "form")
 
 
-# ---- codes of their own
-def panels(module: ModuleType, size: tuple[int, int, int]) -> None:
-    program = pack_matmuls(stated(form("nn", *size), "f32"), AVX2, Options(frozenset((1,))))
-    (call,) = [call for call in program.calls if isinstance(call.how, Panels)]
-    again(module, call.how).code(call.kernel, AVX2)
-
-
-def dots(module: ModuleType) -> None:
+def dots() -> Call:
     program = pack_matmuls(stated(form("nt", 13, 40, 100), "f32"), AVX2, Options())
-    (call,) = [call for call in program.calls if call.how is not None]
-    again(module, call.how).code(call.kernel, AVX2)
+    return next(call for call in program.calls if call.how is not None)
 
 
-def again(module: ModuleType, how):
-    """The same choice, of an edited module's class."""
-    return getattr(module, type(how).__name__)(**{f.name: getattr(how, f.name) for f in fields(how)})
-
-
-def rows(module: ModuleType, case: str = "depthwise") -> None:
+def rows(case: str = "depthwise") -> Call:
     made = kernels(case, 8, AVX2)
-    again(module, made.how).code(made.kernel, AVX2)
+    return Call(made.kernel, (), (), made.how)
 
 
-def windows(module: ModuleType, name: str) -> None:
+def windows(name: str) -> Call:
     b = Builder("step", (16, 5, 9, 8))
     w = b.param("w", (6, 5, 3, 3))
     y = b.op("conv2d", b.image, w, padding=1)
     laid = batch_innermost(b.program(y, *gradients(b, y, b.image, w, padding=1)), AVX2)
-    call = next(call for call in laid.calls if call.name == name)
-    again(module, call.how).code(call.kernel, AVX2)
+    return next(call for call in laid.calls if call.name == name)
 
 
+FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
+    "panels beyond the last": (
+        "units",
+        "self.panels[axis] = index",
+        'self.panels[axis] = self.sum(index, "1")',
+        lambda: packed("nn", 40, 100, 16),
+    ),
+    "the last tile of rows": (
+        "units",
+        "else str(extent - size)",
+        "else str(extent)",
+        lambda: packed("nn", 43, 64, 16),
+    ),
+    "a panel's columns": (
+        "units",
+        "partial(self._called, act, columns)",
+        "partial(self._called, act, width)",
+        lambda: packed("nn", 40, 100, 16),
+    ),
+    "dots over too many": (
+        "reductions",
+        "return self.over(stage.axes, points, totals, body, copies, stage)",
+        'return self.over((type(stage.axes[0])("k", 104),), points, totals, body, copies, stage)',
+        dots,
+    ),
+    "taps above the image": (
+        "reductions",
+        "self.minus(factor - 1, rest)",
+        "self.minus(factor - 2, rest)",
+        rows,
+    ),
+    "taps below the image": (
+        "reductions",
+        "self.minus(size - 1 + factor, rest)",
+        "self.minus(size + factor, rest)",
+        rows,
+    ),
+    "taps beside the image": (
+        "memory",
+        "return (True if 0 <= low and high < size",
+        "return (True if high < size",
+        lambda: rows("padding beyond many tiles"),
+    ),
+    "windows below": (
+        "reductions",
+        "self.minus(factor - 1, rest)",
+        "self.minus(factor - 2, rest)",
+        lambda: windows("conv2d"),
+    ),
+    "windows above": (
+        "reductions",
+        "self.minus(size - 1 + factor, rest)",
+        "self.minus(size + factor, rest)",
+        lambda: windows("conv2d"),
+    ),
+    "planes' last tile": (
+        "units",
+        "else str(extent - size)",
+        "else str(extent)",
+        lambda: windows("conv_weight_grad"),
+    ),
+}
+
+
+def refused(edit: tuple[str, str, str], kernel, how, monkeypatch) -> None:
+    """That an edit of the writer of units, or of one of its bases, is refused where the kernel is written."""
+    module, right, wrong = edit
+    units = importlib.import_module("lamina.passes.llvm.units")
+    units.Units(kernel, how, AVX2).function()
+    made = broken(module, right, wrong)
+    if module != "units":
+        base = next(cls for cls in units.Units.__mro__ if cls.__module__.endswith(f".{module}"))
+        for key, value in vars(made.__dict__[base.__name__]).items():
+            if callable(value) and key != "__init__":
+                monkeypatch.setattr(base, key, value)
+        made = units
+    with pytest.raises(KernelError, match="may leave"):
+        made.Units(kernel, how, AVX2).function()
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_writer_that_leaves_its_buffers_is_refused(name, monkeypatch):
+    *edit, text, how = SCHEDULED[name]
+    refused(tuple(edit), parse(text), how, monkeypatch)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_that_leaves_its_buffers_is_refused(name, monkeypatch):
+    *edit, call = FAMILIES[name]
+    made = call()
+    refused(tuple(edit), made.how.applied(made.kernel), made.how, monkeypatch)
+
+
+# ---- codes of their own
 def winograd(module: ModuleType, spread: bool = False) -> None:
     how = Winograd(4, 4, 4, 2, spread)
     kernel, _ = convolution(SHAPES["odd"], 8, how)
     module.WinogradCode(how, kernel, AVX2).code()
 
 
-def lanes(module: ModuleType) -> None:
+def images(module: ModuleType) -> None:
     laid = batch_innermost(steps((2, 1, 1, 9, 14, 1), 8), AVX2)
     for call in laid.calls:
-        if type(call.how).__name__ == "WinogradLanes":
-            again(module, call.how).code(call.kernel, AVX2)
+        if call.how is not None and call.how.winograd:
+            module.WinogradCode(call.how.winograd, call.kernel, AVX2).code()
 
 
 OPAQUE = {
-    "panels beyond the last": (
-        "matmul",
-        "panels = -(-int(extents[self.how.column]) // self.width)",
-        "panels = 9",
-        lambda m: panels(m, (40, 100, 16)),
-    ),
-    "the last tile of rows": (
-        "matmul",
-        "str(extent - how.rows)) if",
-        "str(extent)) if",
-        lambda m: panels(m, (43, 64, 16)),
-    ),
-    "a panel's columns": (
-        "matmul",
-        "self.block_of(point, block, columns), nonempty",
-        "self.block_of(point, block, self.width), nonempty",
-        lambda m: panels(m, (40, 100, 16)),
-    ),
-    "dots over too many": (
-        "matmul",
-        "self.over(stage.axes, points, [start]",
-        'self.over((type(stage.axes[0])("k", 104),), points, [start]',
-        dots,
-    ),
-    "taps above the image": ("conv_rows", "ends = (step - 1,", "ends = (step - 2,", rows),
-    "taps below the image": ("conv_rows", "size - 1 + step)", "size + step)", rows),
-    "taps beside the image": (
-        "conv_rows",
-        "if low < 0 or high >= size:\n                verdict = None",
-        "if high >= size:\n                verdict = None",
-        lambda m: rows(m, "padding beyond many tiles"),
-    ),
-    "windows below": (
-        "windows",
-        "self.minus(factor - 1, rest)",
-        "self.minus(factor - 2, rest)",
-        lambda m: windows(m, "conv2d"),
-    ),
-    "windows above": (
-        "windows",
-        "self.minus(size - 1 + factor, rest)",
-        "self.minus(size + factor, rest)",
-        lambda m: windows(m, "conv2d"),
-    ),
-    "planes' last tile": (
-        "windows",
-        "str(extent - size)) if extent % size",
-        "str(extent)) if extent % size",
-        lambda m: windows(m, "conv_weight_grad"),
-    ),
     "a window inside the image": ("conv_winograd", "[(y0, height - n)", "[(y0, height - n + 1)", winograd),
     "a window on its edge": (
         "conv_winograd",
-        "f.span(y0, height, n, row)",
-        "f.span(y0, height + 1, n, row)",
+        "f.span(y0, height, n, line)",
+        "f.span(y0, height + 1, n, line)",
         winograd,
     ),
     "places beside the output": (
         "conv_winograd",
-        "f.span(x0, s.size[1], tile, place)",
-        "f.span(x0, s.size[1] + 1, tile, place)",
+        "self.extent[s.places[1]], tile, place)",
+        "self.extent[s.places[1]] + 1, tile, place)",
         winograd,
     ),
     "the positions of V": (
@@ -304,16 +316,11 @@ OPAQUE = {
         "self.v_size, self.m_size = self.n * self.v_position",
         winograd,
     ),
-    "chunks of channels": (
-        "conv_winograd",
-        "self.shape.chunks // self.how.vectors,\n",
-        "self.shape.chunks,\n",
-        winograd,
-    ),
+    "chunks of channels": ("conv_winograd", "f.each(0, self.chunks,", "f.each(0, self.chunks + 1,", winograd),
     "tiles of a batch": (
         "conv_winograd",
-        "self.tiles = s.image[0] *",
-        "self.tiles = (s.image[0] + 1) *",
+        "self.tiles = self.groups *",
+        "self.tiles = (self.groups + 1) *",
         winograd,
     ),
     "scratch of all blocks": (
@@ -322,13 +329,24 @@ OPAQUE = {
         "self.blocks = 1",
         lambda m: winograd(m, True),
     ),
-    "a window of lanes": ("winograd_lanes", "(x0, width - SIDE)", "(x0, width - SIDE + 1)", lanes),
-    "U's positions": ("winograd_lanes", "self.scratch = POSITIONS *", "self.scratch = SIDE *", lanes),
-    "places of lanes": (
-        "winograd_lanes",
-        "f.span(y0, self.extent[how.places[0]], TILE",
-        "f.span(y0, self.extent[how.places[0]] + 1, TILE",
-        lanes,
+    "a window of images": ("conv_winograd", "(x0, width - n)", "(x0, width - n + 1)", images),
+    "U's positions": (
+        "conv_winograd",
+        "self.scratch = self.n**2 * self.u_position",
+        "self.scratch = self.n * self.u_position",
+        images,
+    ),
+    "places of images": (
+        "conv_winograd",
+        "self.extent[s.places[0]], tile, row)",
+        "self.extent[s.places[0]] + 1, tile, row)",
+        images,
+    ),
+    "images of a group": (
+        "conv_winograd",
+        "f.each(0, how.vectors, vector)",
+        "f.each(0, how.vectors + 1, vector)",
+        images,
     ),
 }
 

@@ -8,7 +8,7 @@ from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.collapse import canonical, collapsed
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.target import AVX512, LEVELS
+from lamina.passes.schedules.target import AVX512, LEVELS
 from lamina.passes.split_reductions import split_reductions
 
 SUM = """\

@@ -8,7 +8,7 @@ import pytest
 from native import run_code
 
 from lamina.ir.kernel import parse, special, verify
-from lamina.passes.llvm.target import LEVELS
+from lamina.passes.schedules.target import LEVELS
 
 RNG = np.random.default_rng(0)
 ENDS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 88.72, 88.73, -103.9]

@@ -5,31 +5,33 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native import run_code
+from native import call_of, run_code
 
 import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import float32
 from lamina.ir.errors import KernelError
-from lamina.ir.kernel import interpret, verify
+from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes.blocking import block, squeezed
 from lamina.passes.convolution import convolution as recognised
-from lamina.passes.llvm import conv_winograd
+from lamina.passes.llvm import conv_winograd, generate
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.conv_function import PAIRS, Function
-from lamina.passes.llvm.conv_winograd import WinogradCode
-from lamina.passes.llvm.target import AVX2, LEVELS
-from lamina.passes.llvm.winograd import (
-    Winograd,
-    choose_winograd,
-    pack_winograd,
+from lamina.passes.llvm.conv_winograd import WinogradCode, shape_of
+from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.winograd import choose_winograd, pack_winograd
+from lamina.passes.llvm.winograd_transforms import (
+    PAIRS,
+    input_transform,
+    output_transform,
     weight_products,
     weight_transform,
 )
 from lamina.passes.lower import lower
+from lamina.passes.schedules.steps import Schedule, Winograd
+from lamina.passes.schedules.target import AVX2, LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 
@@ -100,7 +102,7 @@ def tolerance(tile: int, channels: int) -> float:
 def test_code_agrees_with_its_kernel(name, target):
     for how in WAYS:
         kernel, arrays = convolution(SHAPES[name], target.lanes, how)
-        (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, how)
+        (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, Schedule(how))
         channels = kernel.inputs[1].shape[1]
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(how.tile, channels), err_msg=str(how))
 
@@ -109,20 +111,17 @@ def test_code_agrees_with_its_kernel(name, target):
 def test_transforms_are_a_convolution(tile):
     """At [(G w Gt) * (Bt x B)] A on numbers: the emitter's own transforms, taken from unit vectors."""
     rng = np.random.default_rng(0)
-    n, pairs, g = tile + 2, PAIRS[tile], weight_transform(tile)
-    b = np.array(Numbers().input_transform(list(np.eye(n)), pairs))
-    a = np.array(Numbers().output_transform(list(np.eye(n)), pairs, tile))
+    n, g = tile + 2, weight_transform(tile)
+    b = np.array(input_transform(Numbers(), list(np.eye(n)), tile))
+    a = np.array(output_transform(Numbers(), list(np.eye(n)), tile))
     x, w = rng.standard_normal((n, n)), rng.standard_normal((3, 3))
     y = a @ ((g @ w @ g.T) * (b @ x @ b.T)) @ a.T
     want = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(tile)] for i in range(tile)]
     np.testing.assert_allclose(y, want, rtol=0, atol=1e-12)  # float64: 53 bits, times a growth of some 1000
 
 
-class Numbers(Function):
-    """The transforms on NumPy rows in place of text."""
-
-    def __init__(self):
-        super().__init__(AVX2)
+class Numbers:
+    """In place of a function: the transforms on NumPy rows in place of text."""
 
     def add(self, a, b):
         return a + b
@@ -142,12 +141,54 @@ def test_nothing_stands_for_other_kernels():
     kernel, _ = convolution(SHAPES["odd"], 8, how)
     strided = kernel.replace(stages=tuple(s for s in kernel.stages[1:]))
     with pytest.raises(KernelError, match="Winograd stands for"):
-        how.code(strided, AVX2)
+        WinogradCode(how, strided, AVX2)
     with pytest.raises(KernelError, match="chunks of 3 vectors"):
-        Winograd(4, 4, 4, 3, False).code(kernel, AVX2)
+        WinogradCode(Winograd(4, 4, 4, 3), kernel, AVX2)
     big, _ = convolution((1, 16, 2, 64, 64, 1), 8, how)
     with pytest.raises(KernelError, match="bytes of a thread's stack"):
-        Winograd(4, 1000, 4, 2, False).code(big, AVX2)
+        WinogradCode(Winograd(4, 1000, 4, 2), big, AVX2)
+
+
+CHANNELS = """\
+kernel conv(x: f32[2,3,7,9,8], w: f32[16,24,3,3]) -> (y: f32[2,2,7,9,8]) {
+  parallel n:2 ko:2 i:7 j:9 ki:8
+  t = sum(co:3 r:3 s:3 ci:8) (x[n, co, i+r-1, j+s-1, ci else 0.0] * w[8*ko+ki, 8*co+ci, r, s])
+  y[n, ko, i, j, ki] = t
+}"""
+IMAGES = """\
+kernel conv(x: f32[7,9,24,16], w: f32[3,3,24,16]) -> (y: f32[7,9,16,16]) {
+  parallel i:7 j:9 k:16 n:16
+  t = sum(r:3 s:3 c:24) (x[i-r+1, j-s+1, c, n else 0.0] * w[r, s, c, k])
+  y[i, j, k, n] = t
+}"""
+OTHERS = {
+    "strides": ("i+r-1", "2*i+r-1"),
+    "dilation": ("j+s-1", "j+2*s-1"),
+    "other windows": ("s:3", "s:2"),
+    "taps transposed": ("ci, r, s]", "ci, s, r]"),
+    "taps backwards": ("i+r-1", "i-r+1"),
+    "other blocks": ("8*ko+ki", "16*ko+ki"),
+    "maxima": ("sum(", "max("),
+    "no product": ("0.0] * w", "0.0] + w"),
+    "channels outside": ("w[r, s, c, k]", "w[r, s, k, c]"),
+    "images outside": ("c, n else", "n, c else"),
+    "a weight for each image": ("c, k]", "c, n]"),
+}
+
+
+def test_the_shape_is_read_from_a_kernel():
+    channels, images = shape_of(parse(CHANNELS)), shape_of(parse(IMAGES))
+    assert channels is not None and images is not None
+    assert (channels.block, channels.lane, channels.batch, channels.out) == (8, "ki", "n", "ko")
+    assert (images.block, images.lane, images.batch, images.out) == (0, "n", "n", "k")
+    assert (channels.origin, images.origin) == ((-1, -1), (-1, -1))
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_no_shape_is_read_from_others(case):
+    right, wrong = OTHERS[case]
+    text = next(text for text in (CHANNELS, IMAGES) if right in text)
+    assert shape_of(parse(text.replace(right, wrong))) is None
 
 
 def test_every_choice_can_be_written():
@@ -172,7 +213,9 @@ def test_every_choice_can_be_written():
 def test_equal_kernels_have_equal_code():
     how = Winograd(4, 4, 4, 2, False)
     kernel, _ = convolution(SHAPES["odd"], 8, how)
-    one, two = how.code(kernel, AVX2), how.code(kernel.replace(name="other"), AVX2)
+    one, two = (
+        code_of(call_of(kernel.replace(name=name), Schedule(how)), AVX2)[0] for name in ("one", "other")
+    )
     assert one.text == two.text
     assert [p.symbol for p in one.phases] == [p.symbol for p in two.phases]
 
@@ -184,7 +227,7 @@ def other_points(monkeypatch):
 
 def no_padding(monkeypatch):
     real = conv_winograd.shape_of
-    monkeypatch.setattr(conv_winograd, "shape_of", lambda *args: replace(real(*args), padding=(0, 0)))
+    monkeypatch.setattr(conv_winograd, "shape_of", lambda *args: replace(real(*args), origin=(0, 0)))
 
 
 def last_block_as_long_as_others(monkeypatch):
@@ -201,6 +244,8 @@ def test_the_comparison_sees(bug, monkeypatch):
     kernel, arrays = convolution(SHAPES["odd"], 8, how)
     (want,) = interpret(kernel, *arrays)
     bug(monkeypatch)
+    generate._winograd.cache_clear()
     with pytest.raises(AssertionError):
-        (got,) = run_code(kernel, arrays, AVX2, how)
+        (got,) = run_code(kernel, arrays, AVX2, Schedule(how))
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(4, 8))
+    generate._winograd.cache_clear()

@@ -9,11 +9,12 @@ from training_programs import gradients
 
 from lamina.passes import batch_innermost as layouts
 from lamina.passes.batch_innermost import Options, batch_innermost
-from lamina.passes.llvm import winograd_lanes as module
+from lamina.passes.llvm import generate
+from lamina.passes.llvm import winograd as module
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.target import AVX512, LEVELS
-from lamina.passes.llvm.winograd_lanes import WinogradLanes
+from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.program import Program, interpret
+from lamina.passes.schedules.target import AVX512, LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 
@@ -62,7 +63,7 @@ def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray
 def test_every_shape(always, shape, target):
     program = steps(shape, target.lanes)
     laid = batch_innermost(program, target)
-    assert [type(c.how) for c in laid.calls if c.name in ("conv", "conv_input_grad")] == [WinogradLanes] * 2
+    assert [c.how.sums_inputs for c in laid.calls if c.name in ("conv", "conv_input_grad")] == [True] * 2
     given = arguments(program)
     for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
         bound = tolerance(4, shape[1] * target.lanes) * max(1, np.abs(want).max())
@@ -78,11 +79,11 @@ def ways(*shape, options: Options | None = None, outs: int = 64, size: int = 3, 
 
 
 def test_it_is_chosen_where_it_gains():
-    assert ways(32, 64, 32, 32, padding=1) == ["winograd(i:2x16 i1:8)"] * 2
+    assert ways(32, 64, 32, 32, padding=1) == ["winograd(4, 1, 8, 2, False, 16)"] * 2
 
 
 def test_many_channels_hold_fewer_vectors():
-    assert ways(32, 384, 64, 64, outs=384, padding=1) == ["winograd(i:1x16 i1:24)"] * 2
+    assert ways(32, 384, 64, 64, outs=384, padding=1) == ["winograd(4, 1, 24, 1, False, 16)"] * 2
 
 
 @pytest.mark.parametrize(
@@ -100,17 +101,18 @@ def test_many_channels_hold_fewer_vectors():
 )
 def test_where_it_is_not(shape, how):
     forward, _ = ways(*shape, **how)
-    assert forward.startswith("windows(")
+    assert "bound()" in forward
 
 
 def test_a_planted_bug_is_seen(always, monkeypatch):
-    monkeypatch.setattr(module._Writing, "tap", lambda self, dimension, number: number)
+    stride = lambda self, d: self.shape.weight_at.coefficient(self.shape.taps[d])  # noqa: E731
+    monkeypatch.setattr(WinogradCode, "tap", lambda self, d, number: stride(self, d) * number)
     target = TARGETS[0]
     program = steps((1, 1, 1, 6, 6, 1), target.lanes)
     laid = batch_innermost(program, target)
     given = arguments(program, 1)
-    module._code.cache_clear()
+    generate._winograd.cache_clear()
     _, want = interpret(program, *given)
     _, got = native(laid, given, target)
-    module._code.cache_clear()
+    generate._winograd.cache_clear()
     assert np.abs(got - want).max() > 0.1

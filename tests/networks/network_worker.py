@@ -29,7 +29,7 @@ import network_running
 import lamina
 from lamina.jit import backend, targets
 from lamina.passes.llvm import binding
-from lamina.passes.llvm.target import LEVELS
+from lamina.passes.schedules.target import LEVELS
 from lamina.runtime import compiler, native, workers
 
 

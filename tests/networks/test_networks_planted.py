@@ -29,14 +29,14 @@ PLANTED = {
     ],
     "a place is taken for another remainder's": [
         (
-            "passes.llvm.windows:_piece",
+            "passes.residues:_piece",
             "terms[place] = outer * step + Affine((), remainder)",
             "terms[place] = outer * step",
         ),
     ],
     "the last tap inside an image is left out": [
         (
-            "passes.llvm.windows:Bounded.reach",
+            "passes.llvm.reductions:Reductions.reach",
             "self.minus(size - 1 + factor, rest)",
             "self.minus(size - 1, rest)",
         ),

@@ -18,8 +18,8 @@ from lamina.passes import assign_layouts as module
 from lamina.passes import blocking, pack_convolution
 from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
 from lamina.passes.image_layout import permuted
-from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
 from lamina.passes.program import Program
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.runtime.native import Executable
 
 SEEDS = range(60)
@@ -279,14 +279,38 @@ def test_random_programs_see(bug, monkeypatch):
 
 
 CHOSEN = {  # image, taps, window: on AVX-512
-    "few channels": ((1, 64, 56, 56), 3, {}, "winograd F(4x4,3x3) blocks of 14, 8x2"),
-    "two threads": ((1, 128, 28, 28), 3, {}, "winograd F(4x4,3x3) blocks of 25, 8x2"),
-    "many channels": ((1, 256, 14, 14), 3, {}, "winograd F(4x4,3x3) chunks of 16, 8x2"),
-    "more weight than image": ((1, 512, 7, 7), 3, {}, "rows(i3:7 i1oi:2) step r2:3 ri:2"),
-    "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd F(4x4,3x3) chunks of 32, 8x2"),
-    "stride": ((1, 64, 56, 56), 3, {"stride": 2}, "rows(i3:4 i1oi:4) step r2:3 ri:2"),
-    "dilation": ((1, 64, 56, 56), 3, {"dilation": 2}, "rows(i3:3 i1oi:4) step r2:3 ri:2"),
-    "other taps": ((1, 64, 56, 56), 5, {}, "rows(i3:3 i1oi:4) step r2:5 ri:1"),
+    "few channels": ((1, 64, 56, 56), 3, {}, "winograd(4, 14, 8, 2)"),
+    "two threads": ((1, 128, 28, 28), 3, {}, "winograd(4, 25, 8, 2)"),
+    "many channels": ((1, 256, 14, 14), 3, {}, "winograd(4, 16, 8, 2, True)"),
+    "more weight than image": (
+        (1, 512, 7, 7),
+        3,
+        {},
+        "vectorise(i1i) tile(i3, 7) tile(i1oi, 2) unroll(r2, 3) unroll(ri, 2) block(i3, "
+        "7) peel(i3) bound() prefetch(packed, 8192)",
+    ),
+    "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd(4, 32, 8, 2, True)"),
+    "stride": (
+        (1, 64, 56, 56),
+        3,
+        {"stride": 2},
+        "vectorise(i1i) tile(i3, 4) tile(i1oi, 4) unroll(r2, 3) unroll(ri, 2) block(i3, "
+        "28) peel(i3) bound() prefetch(packed, 8192)",
+    ),
+    "dilation": (
+        (1, 64, 56, 56),
+        3,
+        {"dilation": 2},
+        "vectorise(i1i) tile(i3, 3) tile(i1oi, 4) unroll(r2, 3) unroll(ri, 2) block(i3, "
+        "54) peel(i3) bound() prefetch(packed, 8192)",
+    ),
+    "other taps": (
+        (1, 64, 56, 56),
+        5,
+        {},
+        "vectorise(i1i) tile(i3, 3) tile(i1oi, 4) unroll(r2, 5) block(i3, 54) peel(i3) "
+        "bound() prefetch(packed, 8192)",
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from training_programs import gradients, random_step, small_step
 from lamina.ir.errors import GraphError
 from lamina.passes import image_layout
 from lamina.passes.batch_innermost import batch_innermost
-from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 SEEDS = range(30)
 

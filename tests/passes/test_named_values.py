@@ -21,9 +21,9 @@ from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.blocking import fresh
 from lamina.passes.channels_last import channels_last
-from lamina.passes.llvm.target import AVX2, AVX512
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Call, Program
+from lamina.passes.schedules.target import AVX2, AVX512
 from lamina.passes.split_calls import split_calls
 
 PASSES = {

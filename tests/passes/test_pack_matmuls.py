@@ -1,6 +1,7 @@
 """Products of matrices: golden texts, refusals, random programs before and after, and planted bugs."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from fusing import OPS, t
@@ -13,9 +14,10 @@ from lamina.ir.kernel.scalar import op
 from lamina.passes import pack_matmuls as module
 from lamina.passes.collapse import collapsed
 from lamina.passes.compose import compose
-from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
+from lamina.passes.llvm.generate import code_of
 from lamina.passes.pack_matmuls import Options, pack_matmuls, product
 from lamina.passes.program import Program
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 WEIGHT = Options(frozenset((1,)))
 
@@ -67,17 +69,52 @@ def test_a_weight_is_packed_and_its_factor_read_by_panels(golden):
 @pytest.mark.parametrize(
     ("program", "options", "how"),
     [
-        (linear(1, 64, outs=256), WEIGHT, "panels(1 None x 128 i1, packed)"),
-        (linear(8, 64, outs=256), WEIGHT, "panels(8 i x 32 i1, packed)"),
-        (linear(100, 64, outs=256), WEIGHT, "panels(10 i x 32 i1, packed)"),
-        (linear(100, 64, outs=10), WEIGHT, "panels(20 i x 16 i1, packed)"),
-        (linear(4, 64, outs=256), Options(), "dots(r, 4 i x 4 i1)"),
-        (linear(100, 64, outs=256), Options(), "panels(10 i x 32 i1, packed)"),
-        (matmul((100, 64), (64, 256)), Options(), "panels(10 i x 32 i1)"),
-        (matmul((8, 100, 64), (64, 250)), Options(), "panels(12 i x 32 i2)"),
-        (matmul((8, 4, 64), (64, 200)), Options(), "panels(11 i x 32 i2)"),
-        (matmul((64,), (64, 200)), Options(), "panels(1 None x 128 i)"),
-        (matmul((200, 64), (64,)), Options(), "dots(r, 16 i)"),
+        (
+            linear(1, 64, outs=256),
+            WEIGHT,
+            "collapse() reorder(i1) pack(packed, i1) vectorise(i1, 8) block(i1, 128) peel(i1)",
+        ),
+        (
+            linear(8, 64, outs=256),
+            WEIGHT,
+            "collapse() reorder(i1, i) pack(packed, i1) vectorise(i1, 2) block(i1, 32) peel(i1) tile(i, 8)",
+        ),
+        (
+            linear(100, 64, outs=256),
+            WEIGHT,
+            "collapse() reorder(i1, i) pack(packed, i1) vectorise(i1, 2) block(i1, 32) "
+            "peel(i1) tile(i, 10) block(i, 80)",
+        ),
+        (
+            linear(100, 64, outs=10),
+            WEIGHT,
+            "collapse() reorder(i1, i) pack(packed, i1) vectorise(i1) block(i1, 16) peel(i1) "
+            "tile(i, 20) block(i, 100)",
+        ),
+        (linear(4, 64, outs=256), Options(), "collapse() vectorise(r) tile(i, 4) tile(i1, 4) join()"),
+        (
+            linear(100, 64, outs=256),
+            Options(),
+            "collapse() reorder(i1, i) pack(packed, i1) vectorise(i1, 2) block(i1, 32) "
+            "peel(i1) tile(i, 10) block(i, 80)",
+        ),
+        (
+            matmul((100, 64), (64, 256)),
+            Options(),
+            "collapse() reorder(i1, i) vectorise(i1, 2) block(i1, 32) peel(i1) tile(i, 10) block(i, 80)",
+        ),
+        (
+            matmul((8, 100, 64), (64, 250)),
+            Options(),
+            "collapse() reorder(i2, i) vectorise(i2, 2) block(i2, 32) peel(i2) tile(i, 12) block(i, 96)",
+        ),
+        (
+            matmul((8, 4, 64), (64, 200)),
+            Options(),
+            "collapse() reorder(i2, i) vectorise(i2, 2) block(i2, 32) peel(i2) tile(i, 11) block(i, 33)",
+        ),
+        (matmul((64,), (64, 200)), Options(), "collapse() reorder(i) vectorise(i, 8) block(i, 128) peel(i)"),
+        (matmul((200, 64), (64,)), Options(), "collapse() vectorise(r) tile(i, 16) join()"),
     ],
     ids=str,
 )
@@ -89,7 +126,7 @@ def test_each_form_has_its_way(program, options, how):
 def test_a_large_stride_holds_fewer_rows():
     """Rows that fall on the same lines of the cache push each other out of it."""
     after = pack_matmuls(linear(100, 1024, outs=32, relu=False), AVX512, WEIGHT)
-    assert after.calls[-1].how.rows == 8
+    assert after.calls[-1].how.tiles["i"] == 8
 
 
 def test_a_packed_weight_counts_as_a_weight():
@@ -182,14 +219,14 @@ def test_convolutions_are_left_to_their_own_passes():
 
 
 def test_code_for_rows_that_add_up_is_refused():
-    program = pack_matmuls(matmul((40, 48), (48, 200)), AVX512)
+    program = pack_matmuls(matmul((43, 48), (48, 200)), AVX512)
     (call,) = program.calls
     (store,) = call.kernel.stores
     adding = call.kernel.replace(
         stages=(*call.kernel.stages[:-1], type(store)(store.buffer, store.index, store.value, (), "add"))
     )
-    with pytest.raises(KernelError, match="the last tile overlaps its neighbour"):
-        call.how.code(adding, AVX512)
+    with pytest.raises(KernelError, match="divides both where points must run once"):
+        code_of(replace(call, kernel=adding), AVX512)
 
 
 # ---- meaning

@@ -13,19 +13,13 @@ from lamina.passes import program_text as module
 from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.channels_last import channels_last
-from lamina.passes.how import how_from, how_text
-from lamina.passes.llvm.conv_rows import Rows
-from lamina.passes.llvm.matmul import Dots, Panels
-from lamina.passes.llvm.schedule import Schedule
-from lamina.passes.llvm.target import AVX2, AVX512, BASELINE
-from lamina.passes.llvm.windows import Windows
-from lamina.passes.llvm.winograd import Winograd
-from lamina.passes.llvm.winograd_lanes import WinogradLanes
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Array, Program, interpret, verify
 from lamina.passes.program_text import constants_of, parse, program_text
 from lamina.passes.prologue import prologue
 from lamina.passes.run import verified
+from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.passes.split_calls import split_calls
 from lamina.runtime.native import Executable
 
@@ -43,7 +37,7 @@ program net(%x: f32[2,3], %x.1: f32[2,3]) -> (%y.1 into %x, %values, @c) {
   @c: f32[3] = (1.5,-0.0,inf)
   @flag: bool[] = (True,)
   @table: f32[2,50] = 817cddd35bc80c1c
-  %y: f32[2,3] = add(%x, %x.1) by schedule {vector="j", unroll=2, tile=(("i",2),), keep=("e",)}
+  %y: f32[2,3] = add(%x, %x.1) by vectorise(j, 2) tile(i, 2) keep(e)
   %row: f32[3] = alias(%y) {offset=3}
   %y.1: f32[2,3] = add.1(%x, %row)
   %values: f32[3], %indices: i64[3] = host.sort(@c: f32[3]) {dim=0, descending=False}
@@ -164,48 +158,21 @@ program net(%x: f32[3,40000]) -> (%y) {
 
 # ---- how a kernel runs
 HOWS = (
-    Schedule(None),
-    Schedule("j", 3, {"i": 2, "a": 4}, {"k": 8}, 512, frozenset({"e", "b"}), True, True),
-    Panels(None, "i", "j", 4, 16, 8),
-    Panels("b", None, "j", 4, 16, 8, 512),
-    Dots("k", (("i", 2), ("j", 3))),
-    Rows("x", "k", "j", 4, (), (("c", 4),)),
-    Windows("n", 16, 2, (("i", 2),)),
-    Winograd(4, 8, 6, 2, True),
-    WinogradLanes("n", "c", "k", ("i", "j"), ("r", "s"), 16, 2, 3),
+    schedule("scalar()"),
+    schedule("scalar(j) tile(i, 2) tile(a, 4) unroll(k, 8) block(j, 512) keep(b) keep(e) stream()"),
+    schedule("collapse() reorder(j, i) pack(b, j) prefetch(b, 512) vectorise(j, 2) block(j, 16) peel(j)"),
+    schedule("residues() vectorise(n, 2, 16) tile(i, 2) bound() join() strips(r, 4) split(i, 2) roll(i)"),
+    schedule("winograd(4, 8, 6, 2, True)"),
+    schedule("winograd(4, 1, 3, 2, False, 16)"),
 )
 
 
-@pytest.mark.parametrize("how", HOWS, ids=lambda how: type(how).__name__)
+@pytest.mark.parametrize("how", HOWS, ids=str)
 def test_ways_to_run_are_read_back(how):
-    text = SMALL.replace('schedule {vector="j", unroll=2, tile=(("i",2),), keep=("e",)}', how_text(how))
+    text = SMALL.replace("vectorise(j, 2) tile(i, 2) keep(e)", str(how))
     (first, _) = read(text).calls
-    assert first.how == how and type(first.how) is type(how)
+    assert first.how == how
     assert program_text(read(text)) == text
-
-
-@pytest.mark.parametrize(
-    "name, attrs, message",
-    [
-        ("polish", {}, "no way to run a kernel is called 'polish'"),
-        ("schedule", {}, "schedule needs its field 'vector'"),
-        ("schedule", {"vector": "j", "colour": 1}, "schedule has no field 'colour'"),
-        ("schedule", {"vector": 3}, "schedule.vector can't be 3"),
-        ("schedule", {"vector": "j", "unroll": True}, "schedule.unroll is int, not True"),
-        ("schedule", {"vector": "j", "tile": 2}, "schedule.tile is several values in brackets, not 2"),
-        ("schedule", {"vector": "j", "tile": (("i", "j"),)}, "schedule.tile is int, not 'j'"),
-        ("schedule", {"vector": "j", "tile": (("i",),)}, "schedule.tile is 2 values, not 1"),
-    ],
-)
-def test_unknown_ways_to_run_are_refused(name, attrs, message):
-    with pytest.raises(GraphError) as caught:
-        how_from(name, attrs)
-    assert message in str(caught.value)
-
-
-def test_what_has_no_text_is_refused():
-    with pytest.raises(GraphError, match="has no text where it is a object"):
-        how_text(object())
 
 
 # ---- refusals
@@ -224,7 +191,9 @@ def test_what_has_no_text_is_refused():
         ("into %x", "into @c", "line 9: expected the param that is overwritten"),
         ("into %x", "into %y", "line 9: %y is no param"),
         ("{offset=3}", "{offset=1.5}", "line 14: an alias is"),
-        ("by schedule", "by chance", "line 13: no way to run a kernel is called 'chance'"),
+        ("by vectorise(j, 2)", "by chance(j)", "line 13: no step is called 'chance'"),
+        ("by vectorise(j, 2)", "by vectorise(j, k)", "line 13: vectorise(axis, vectors, lanes): vectors is"),
+        ("by vectorise(j, 2)", "by tile(j)", "line 13: a step is tile(axis, size)"),
         ("%row: f32[3]", "%row: f32[9223372036854775807]", "line 14: an array has fewer than 2**63 bytes"),
         ("%row: f32[3]", "%row: f33[3]", "line 14: there is no element type 'f33'"),
         ("kernel add.1", "kernel add", "line 5: a kernel add stands there already"),

@@ -9,9 +9,9 @@ from lamina.ir.kernel import parse, verify
 from lamina.ir.kernel.form import Kernel
 from lamina.passes.fuse import fuse
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.target import BASELINE
 from lamina.passes.program import Alias, Array, Program
 from lamina.passes.program import verify as verify_program
+from lamina.passes.schedules.target import BASELINE
 from lamina.passes.slices import sliced
 
 CASES = {

@@ -29,8 +29,8 @@ from lamina.ir.types import type_of
 from lamina.passes import cache as disk
 from lamina.passes.llvm.binding import Library, emit_object, host_target
 from lamina.passes.llvm.link import Manifest, link
-from lamina.passes.llvm.target import AVX2, BASELINE, LEVELS
 from lamina.passes.program import Array, Host, Program, interpret
+from lamina.passes.schedules.target import AVX2, BASELINE, LEVELS, NEON
 from lamina.runtime import entry, memory, native, workers
 from lamina.runtime.native import Executable, load_program, store_program
 
@@ -157,10 +157,12 @@ def test_what_this_machine_can_not_run_is_refused(monkeypatch):
     with pytest.raises(KernelError, match="code for avx2 was asked for\n  this machine has baseline"):
         Executable(adds(), AVX2)
     monkeypatch.undo()
+    with pytest.raises(KernelError, match="code for neon was asked for"):
+        Executable(adds(), NEON)
     with pytest.raises(ArgumentValueError, match="at least 1, not 0"):
         Executable(adds(), threads=0)
-    monkeypatch.setattr(native.platform, "machine", lambda: "aarch64")
-    with pytest.raises(KernelError, match="Linux on x86-64\n  this is linux on aarch64"):
+    monkeypatch.setattr(native.platform, "machine", lambda: "riscv64")
+    with pytest.raises(KernelError, match="on x86-64 and AArch64\n  this is linux on riscv64"):
         Executable(adds())
 
 

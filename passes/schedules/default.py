@@ -1,10 +1,9 @@
-"""How a kernel runs on the CPU: the schedule, a sound default, and the units of work that follow from it."""
+"""A sound first schedule for any kernel on a CPU, and the units of work that follow from a schedule."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
@@ -13,81 +12,50 @@ from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
 from ..arrange_axes import STRIP
 from ..contraction import contractions
+from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
 from .target import Target
 
-CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
 STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a kernel runs on the CPU.
-
-    vector: the axis whose neighbours share a register; None for a kernel without axes.
-    unroll: vectors of it held at once.
-    tile:   other parallel axes computed together in registers; shared reads are loaded once.
-    step:   iterations of a reduction axis per loop step.
-    chunk:  elements of a parallel vector axis per unit of work.
-    keep:   the Local stages held in scratch memory; the others are recomputed where they are used.
-    scalar: one element at a time: where vectors would meet in one element, or a scan runs along the axis.
-    stream: full vectors are stored past the caches, where the outputs are aligned.
-    """
-
-    vector: str | None
-    unroll: int = 1
-    tile: Mapping[str, int] = field(default_factory=dict)
-    step: Mapping[str, int] = field(default_factory=dict)
-    chunk: int = CHUNK
-    keep: frozenset[str] = frozenset()
-    scalar: bool = False
-    stream: bool = False
-
-    def __str__(self) -> str:
-        parts = [f"vector={self.vector}", f"unroll={self.unroll}", f"chunk={self.chunk}"]
-        for label, sizes in (("tile", self.tile), ("step", self.step)):
-            parts += [f"{label}.{axis}={size}" for axis, size in sorted(sizes.items())]
-        parts += [f"keep={'+'.join(sorted(self.keep))}"] if self.keep else []
-        parts += ["scalar"] if self.scalar else []
-        return " ".join([*parts, *(["stream"] if self.stream else [])])
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     """A sound first choice: the axis most accesses are contiguous in, and registers to hide latency."""
     axes = _vector_axes(kernel)
     if not axes:
-        return Schedule(names(kernel.parallel)[-1] if kernel.parallel else None, scalar=True)
+        return Schedule(Scalar(names(kernel.parallel)[-1] if kernel.parallel else None))
     vector = max(axes, key=lambda axis: _contiguity(kernel, axis, target))
     if not _lanes_apart(kernel, vector):
-        return Schedule(vector, scalar=True)
+        return Schedule(Scalar(vector))
     held = max(1, min(_most_vectors(kernel, vector), _size(kernel, vector) // target.lanes))
     for roles in contractions(kernel):
         if vector in roles.n + roles.m:
             across = (roles.m if vector in roles.n else roles.n)[-1]
             rows = _tile(kernel, across, (8, 6, 4, 3, 2))
-            step = {roles.k[-1]: min(4, _size(kernel, roles.k[-1]))}
-            return Schedule(vector, min(2, held), {across: rows}, step)
+            unroll = unrolls({roles.k[-1]: min(4, _size(kernel, roles.k[-1]))})
+            return Schedule(Vectorise(vector, min(2, held)), *tiles({across: rows}), *unroll)
     across = _transposed_axis(kernel, vector, target.lanes)
     if across:
-        chunk = STRIP if across == kernel.parallel[-1].name and _size(kernel, across) == STRIP else CHUNK
-        return Schedule(vector, 1, {across: target.lanes}, chunk=chunk)
+        in_strips = across == kernel.parallel[-1].name and _size(kernel, across) == STRIP
+        block = [Block(vector, STRIP)] if in_strips else []
+        return Schedule(Vectorise(vector), Tile(across, target.lanes), *block)
     if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
         held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
-        return Schedule(vector, held, chunk=held * target.lanes)
+        return Schedule(Vectorise(vector, held), Block(vector, held * target.lanes))
     return Schedule(
-        vector,
-        held,
-        _rows(kernel, vector),
-        chunk=_chunk(kernel, held * target.lanes),
-        keep=_kept(kernel, vector),
-        stream=_streams(kernel, vector),
+        Vectorise(vector, held),
+        *_rows(kernel, vector),
+        *_block(kernel, vector, held * target.lanes),
+        *map(Keep, sorted(_kept(kernel, vector))),
+        *([Stream()] if _streams(kernel, vector) else []),
     )
 
 
-def _chunk(kernel: Kernel, block: int) -> int:
+def _block(kernel: Kernel, vector: str, size: int) -> list[Block]:
     """Points in a unit of work: whole blocks of vectors, fewer where each point is a loop of its own."""
     inner = max((math.prod(int(axis.extent) for axis in stage.axes) for stage in kernel.stages), default=1)
-    return max(1, CHUNK // max(1, inner) // block) * block
+    points = max(1, CHUNK // max(1, inner) // size) * size
+    return [Block(vector, points)] if points != CHUNK and vector in kernel.parallel_names else []
 
 
 def _streams(kernel: Kernel, vector: str) -> bool:
@@ -104,13 +72,13 @@ def _streams(kernel: Kernel, vector: str) -> bool:
     )
 
 
-def _rows(kernel: Kernel, vector: str) -> dict[str, int]:
+def _rows(kernel: Kernel, vector: str) -> list[Tile]:
     """Two short rows at once: each ends in a chain of dependent steps.  A softmax over 64 gains a third."""
     reduces = any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages)
     if vector in kernel.parallel_names or not reduces or not kernel.parallel or _size(kernel, vector) > 512:
-        return {}
+        return []
     rows = kernel.parallel[-1].name
-    return {rows: 2} if _tile(kernel, rows, (2,)) == 2 else {}
+    return [Tile(rows, 2)] if _tile(kernel, rows, (2,)) == 2 else []
 
 
 def _size(kernel: Kernel, axis: str) -> int:
@@ -210,10 +178,10 @@ def instructions(kernel: Kernel, stages: Sequence[Stage], keep: frozenset[str]) 
 
 def transposed_axis(kernel: Kernel, schedule: Schedule, target: Target) -> str | None:
     """The axis along which the schedule transposes squares of registers."""
-    if schedule.scalar or schedule.vector is None:
+    if schedule.vectorised is None:
         return None
-    across = _transposed_axis(kernel, schedule.vector, target.lanes)
-    return across if schedule.tile.get(across or "") == target.lanes else None
+    across = _transposed_axis(kernel, schedule.vectorised.axis, target.lanes)
+    return across if schedule.tiles.get(across or "") == target.lanes else None
 
 
 def _transposed_axis(kernel: Kernel, vector: str, lanes: int) -> str | None:
@@ -257,7 +225,7 @@ def units(kernel: Kernel, schedule: Schedule) -> int:
 
 
 def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int | None]]:
-    """The axes that a unit number counts, slowest first, with the number of tiles or chunks along each.
+    """The axes that a unit number counts, slowest first, with the number of blocks along each.
 
     None for a symbolic axis: it is the slowest, which no other's number depends on.
     """
@@ -266,13 +234,23 @@ def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int | None]
         if isinstance(axis.extent, str):
             counts.append((axis.name, None))
             continue
-        extent = axis.extent
-        size = schedule.chunk if axis.name == schedule.vector else schedule.tile.get(axis.name, 1)
-        if axis.name != schedule.vector and extent and (size > extent or extent % size and runs_once(kernel)):
-            raise KernelError(
-                f"{kernel.name}: a tile fits its axis, and divides it where points must run once",
-                f"axis: {axis}",
-                f"tile: {size}",
-            )
+        extent, size = axis.extent, schedule.block(axis.name)
+        tile = schedule.tiles.get(axis.name, 1)
+        if axis.name != schedule.axis and extent:
+            if tile > extent or extent % tile and runs_once(kernel) or size < extent and size % tile:
+                raise KernelError(
+                    f"{kernel.name}: a tile fits its axis and its block, and divides both where points must "
+                    "run once",
+                    f"axis: {axis}",
+                    f"tile: {tile}, block: {size}",
+                )
         counts.append((axis.name, -(-extent // size)))
     return counts
+
+
+def balanced_tile(extent: int, most: int) -> int:
+    """The largest tile that computes less than a twentieth of the points twice, else the one with least."""
+    most = min(extent, most)
+    sizes = range(most, (most - 1) // 2, -1)
+    spare = {n: -(-extent // n) * n / extent for n in sizes}
+    return next((n for n in sizes if spare[n] < 1.05), min(sizes, key=spare.__getitem__))

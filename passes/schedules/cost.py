@@ -11,13 +11,13 @@ from ...ir.kernel.scalar import Expr, Op, walk
 from ...ir.kernel.types import NUMPY
 from ...ir.kernel.words import VOCABULARY
 from ..collapse import accesses
-from .schedule import Schedule
+from .steps import Schedule
 from .target import Core, Target
 
 
 def nanoseconds(kernel: Kernel, schedule: Schedule, target: Target) -> float:
     """The larger of what its arithmetic and its memory traffic take."""
-    lanes, core = 1 if schedule.scalar else target.lanes, target.core
+    lanes, core = 1 if schedule.vectorised is None else schedule.vectorised.lanes or target.lanes, target.core
     points = math.prod(int(axis.extent) for axis in kernel.parallel)
     cycles = 0.0
     for stage in kernel.stages:

@@ -1,0 +1,338 @@
+"""Sums, maxima and their like over a stage's axes, and the loops that all stages run in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from ...ir.errors import Unsayable
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
+from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, walk
+from ...ir.kernel.types import kind
+from ..schedules.default import is_long
+from ..schedules.steps import Bound, Join, Schedule
+from ..schedules.target import Target
+from .lane_sums import lane_sums
+from .results import Results
+from .writer import ELEMENTS, Point, Value, suffix
+
+Body = Callable[[list[Point], list[Value]], list[Value]]
+
+
+class Reductions(Results):
+    """The reductions of a kernel, in loops over their axes.
+
+    Where the schedule says `bound`, an axis that a guard limits runs only as far as the guard holds.
+    """
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
+        super().__init__(kernel, schedule, target)
+        self.summed: set[str] = set()  # the reductions whose results are bound already
+        self.limits: dict[str, tuple[str, str]] = {}  # axis -> the part of it that is run
+
+    # ---- reductions
+    def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
+        """The result at every point."""
+        word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
+        across = self.lane_axis in names(stage.axes)
+        wide = across or self.lane_axis in self.kernel.free_axes(stage.value)
+        copies = self.copies(stage) if across else 1
+        start = self.constant(identity(word, dtype), dtype, wide)
+        totals = self.accumulate(stage, points, [start] * (len(points) * copies))
+        if not across:
+            return totals
+        if self.schedule.has(Join):
+            return lane_sums(self, totals)
+        return [self.horizontal(word, totals[k :: len(points)]) for k in range(len(points))]
+
+    def accumulate(self, stage: Reduce, points: list[Point], totals: list[Value]) -> list[Value]:
+        """The totals, and what the stage adds to them: bounded axes in outer loops, the others inside."""
+        word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
+        across = self.lane_axis in names(stage.axes)
+        wide = bool(totals[0].lanes)
+        copies = len(totals) // len(points)
+        factors = stage.value.args if isinstance(stage.value, Op) and stage.value.name == "mul" else ()
+        fused = bool(factors) and word == "add" and kind(dtype) == "f" and self.target.has_fma
+
+        # of lanes that are masked both factors are 0
+        silent = word == "add" and all(self.is_loaded(factor) for factor in factors or (stage.value,))
+
+        def combined(total: Value, point: Point) -> Value:
+            if fused:
+                operands = [self.emit(factor, point, dtype) for factor in factors]
+                return self.named("fma", *(self.splat(f) if wide else f for f in operands), total)
+            value = self.emit(stage.value, point, dtype)
+            return self.named(word, total, self.splat(value) if wide else value)
+
+        def body(at: list[Point], totals: list[Value]) -> list[Value]:
+            totals = list(totals)
+            for k, point in enumerate(at):
+                slot = k % len(totals)  # points come copy-major: see over_vector
+                if word == "add" and any(self.is_nothing(factor, point) for factor in factors):
+                    continue
+                following = combined(totals[slot], point)
+                if across and self.mask and not silent:
+                    mask = Value(self.mask, "bool", self.lanes)
+                    following = self.ssa(f"select {mask}, {following}, {totals[slot]}", dtype, self.lanes)
+                totals[slot] = following
+            return totals
+
+        bounded = self.bounds.get(stage.name, {})
+        outside = [axis for axis in stage.axes if axis.name in bounded or axis.name in self.limits]
+        if not self.schedule.has(Bound):
+            return self.over(stage.axes, points, totals, body, copies, stage)
+        rest = tuple(axis for axis in stage.axes if axis not in outside)
+
+        def nest(axes: list[Axis], at: list[Point], totals: list[Value]) -> list[Value]:
+            if not axes:
+                return self.over(rest, at, totals, body, copies)
+            axis = axes[0]
+            low, high = self.reach(axis, bounded.get(axis.name, ()), at[0])
+
+            def within(index: str, values: list[Value]) -> list[Value]:
+                return nest(axes[1:], [p | {axis.name: (index, 0)} for p in at], values)
+
+            return self.loop(low, high, 1, totals, within, nonempty=False)
+
+        held, self.held = (
+            self.held,
+            self.held
+            | {
+                (factor, d)
+                for factor in factors
+                if isinstance(factor, Read)
+                for d in self.unproved(factor)
+                if isinstance(part := factor.index[d], Affine)
+                and part.names & {axis.name for axis in outside}
+            },
+        )
+        totals = nest(outside, points, totals)
+        self.held = held
+        return totals
+
+    # ---- what lies outside
+    @cached_property
+    def bounds(self) -> dict[str, dict[str, list[tuple[Affine, int]]]]:
+        """For each sum of products: the axes that a guard limits, and the indices that stay inside with them,
+        each with its size."""
+        if not self.schedule.has(Bound):
+            return {}
+        sums = (stage for stage in self.kernel.stages if isinstance(stage, Reduce))
+        return {stage.name: bounds(self.kernel, stage, self.schedule.peeled) for stage in sums}
+
+    def is_nothing(self, factor: Expr, point: Point) -> bool:
+        """Whether a factor is a read beside its array, where zeros are."""
+        if not isinstance(factor, Read) or factor.other is None or factor.other.value != 0:
+            return False
+        return any(self.is_inside(factor, d, point) is False for d in self.unproved(factor))
+
+    def is_loaded(self, factor: Expr) -> bool:
+        """Whether a factor is a vector from memory, whose masked lanes are 0."""
+        return (
+            isinstance(factor, Read)
+            and self.lane_axis in self.kernel.free_axes(factor)
+            and (factor.other is None or factor.other.value == 0)
+        )
+
+    def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[str, str]:
+        """The first iteration, and the one after the last, for which every bounded index is inside."""
+        low, high = self.limits.get(axis.name, ("0", str(axis.extent)))
+        for part, size in bounded:
+            factor = part.coefficient(axis.name)
+            rest = self.whole(part - Affine(((axis.name, factor),)), point)
+            if factor > 0:
+                first, last = self.minus(factor - 1, rest), self.minus(size - 1 + factor, rest)
+            else:
+                first, last = self.sum(rest, str(-size - factor)), self.sum(rest, str(-factor))
+            first = self.quotient(first, abs(factor))  # not negative
+            low = first if low == "0" else self.chosen("sgt", low, first)
+            high = self.chosen("slt", high, self.quotient(last, abs(factor)))
+        for part, size in bounded:
+            self.keeps_inside(part, size, axis.name, point, low, high)
+        return low, high
+
+    def minus(self, left: int, right: str) -> str:
+        return self.integer(f"sub nsw i64 {left}, {right}")
+
+    def chosen(self, order: str, left: str, right: str) -> str:
+        test = self.integer(f"icmp {order} i64 {left}, {right}")
+        return self.integer(f"select i1 {test}, i64 {left}, i64 {right}")
+
+    def quotient(self, number: str, factor: int) -> str:
+        """The number over the factor, rounded down; 0 for negative ones."""
+        number = self.chosen("sgt", number, "0")
+        return number if factor == 1 else self.integer(f"udiv i64 {number}, {factor}")
+
+    def copies(self, stage: Reduce) -> int:
+        """How many vectors of a local vector axis are added up at once: one where each is work enough to hide
+        an addition's latency, and its code is long.
+        """
+        return 1 if is_long(self.kernel, stage, self.schedule.kept) else self.schedule.vectors
+
+    def horizontal(self, word: str, totals: list[Value]) -> Value:
+        """The lanes of several accumulators as one number, always in the same order."""
+        while len(totals) > 1:
+            pairs = [totals[k : k + 2] for k in range(0, len(totals), 2)]
+            totals = [self.named(word, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        (total,) = totals
+        if kind(total.dtype) != "f" or word not in ("max", "min"):
+            return self.reduced(word, total)
+        count = self.lanes
+        while count > 1:  # halves against halves: LLVM's own reduction would order zeros too
+            count //= 2
+            order = ", ".join(f"i32 {lane + count}" for lane in range(count))
+            halves = [
+                self.ssa(
+                    f"shufflevector {total}, {total.type} poison, <{count} x i32> <{picks}>",
+                    total.dtype,
+                    count,
+                )
+                for picks in (", ".join(f"i32 {lane}" for lane in range(count)), order)
+            ]
+            total = self.named(word, *halves)
+        return self.lane(total, 0)
+
+    def reduced(self, word: str, total: Value) -> Value:
+        """LLVM's reduction of a vector's lanes."""
+        dtype, letter = total.dtype, kind(total.dtype)
+        integer = {"add": "add", "mul": "mul", "bit_or": "or", "bit_and": "and"}
+        integer |= {"max": "smax" if letter == "i" else "umax", "min": "smin" if letter == "i" else "umin"}
+        name = {"add": "fadd", "mul": "fmul"}[word] if letter == "f" else integer[word]
+        arguments = [(total.type, total.text)]
+        if name in ("fadd", "fmul"):
+            first = self.constant(-0.0 if name == "fadd" else 1.0, dtype)
+            arguments.insert(0, (first.type, first.text))
+        flags = "reassoc " if letter == "f" else ""  # a tree over the lanes
+        called = f"llvm.vector.reduce.{name}.{suffix(dtype, self.lanes)}"
+        return self.ssa(self.call(called, ELEMENTS[dtype], arguments, flags), dtype)
+
+    # ---- loops
+    def over(
+        self,
+        axes: tuple[Axis, ...],
+        points: list[Point],
+        carried: list[Value],
+        body: Body,
+        copies: int = 1,
+        stage: Stage | None = None,
+    ) -> list[Value]:
+        """Loops over `axes`, the vector axis innermost, `copies` vectors of it at once.
+
+        body(points, carried) -> carried.  What `stage` computes that no loop changes is computed before them.
+        """
+        if stage is not None and all(int(axis.extent) for axis in axes):
+            self.hoist(stage, frozenset(names(axes)), points)
+        ordered = sorted(axes, key=lambda axis: axis.name == self.lane_axis)
+        if not ordered:
+            return body(points, carried)
+        axis, rest = ordered[0], tuple(ordered[1:])
+        extent = int(axis.extent)
+        if extent == 0:
+            return carried
+        if axis.name == self.lane_axis:
+            return self.over_vector(axis.name, extent, points, carried, body, copies)
+        step = min(self.schedule.unrolled.get(axis.name, 1), extent)
+        full = extent // step * step
+
+        def run(index: str, offsets: range, values: list[Value]) -> list[Value]:
+            for k in offsets:
+                at = [p | {axis.name: (index, k)} for p in points]
+                values = self.over(rest, at, values, body, copies, stage)
+            return values
+
+        if full == step:
+            carried = run("0", range(step), carried)
+        else:
+            carried = self.loop("0", str(full), step, carried, lambda index, v: run(index, range(step), v))
+        return run("0", range(full, extent), carried)
+
+    def hoist(self, stage: Stage, axes: frozenset[str], points: list[Point]) -> None:
+        """Compute what a stage needs and the axes do not change, so that loops over them find it done."""
+        waiting, seen = list(stage.step if isinstance(stage, Fold) else stage.exprs), set()
+        while waiting:
+            expr = waiting.pop()
+            if expr in seen or isinstance(expr, Const):
+                continue
+            seen.add(expr)
+            if isinstance(expr, Ref):
+                local = self.kernel.locals.get(expr.name)
+                if local is not None and local.axes and expr.name not in self.schedule.kept:
+                    waiting.append(local.value)
+            elif self.varies(stage, expr, axes) or self.kernel.dtype_of(expr) is None:
+                waiting.extend(expr.below)
+            else:
+                for point in points:
+                    value = self.emit(expr, point)
+                    if self.lane_axis in axes and kind(value.dtype) != "b":
+                        self.splat(value)
+
+    def varies(self, stage: Stage, expr: Expr, axes: frozenset[str]) -> bool:
+        """Whether an expression depends on the axes, or on the states of a fold."""
+        if self.kernel.free_axes(expr) & axes:
+            return True
+        return any(isinstance(e, Ref) and e.name in stage.defines for e in walk(expr))
+
+    def over_vector(
+        self, name: str, extent: int, points: list[Point], carried: list[Value], body: Body, copies: int
+    ) -> list[Value]:
+        """A local vector axis: `copies` vectors at once, then single ones, the last with a constant mask."""
+        block = self.lanes * copies
+        full, whole = extent // block * block, extent // self.lanes * self.lanes
+
+        def blocks(width: int) -> Callable[[str, list[Value]], list[Value]]:
+            steps = range(0, width, self.lanes)
+            return lambda index, values: body([p | {name: (index, k)} for k in steps for p in points], values)
+
+        if full:
+            carried = self.counted(0, full, block, carried, blocks(block))
+        if full < whole:  # of several copies of an accumulator, the first takes the rest
+            carried = self.counted(full, whole, self.lanes, carried, blocks(self.lanes))
+        if whole < extent:
+            self.mask, self.end = self.lanes_below(str(extent - whole)), extent
+            carried = body([p | {name: ("0", whole)} for p in points], carried)
+            self.mask = None
+        return carried
+
+    def counted(
+        self, low: int, high: int, step: int, carried: list[Value], body: Callable[[str, list[Value]], list]
+    ) -> list[Value]:
+        """A loop, or its body alone where it runs once."""
+        if high - low == step:
+            return body(str(low), carried)
+        return self.loop(str(low), str(high), step, carried, body)
+
+
+def effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Value]]:
+    """A loop body that only acts and carries nothing along."""
+
+    def body(where: Any, carried: list[Value]) -> list[Value]:
+        act(where)
+        return carried
+
+    return body
+
+
+def bounds(
+    kernel: Kernel, stage: Reduce, peeled: frozenset[str] = frozenset()
+) -> dict[str, list[tuple[Affine, int]]]:
+    """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
+
+    peeled: axes along which code knows of each window whether it leaves.  Raises Unsayable where a guard is
+    no bound of one loop, or where what lies outside is not zero.
+    """
+    own = set(names(stage.axes))
+    factors = stage.value.args if isinstance(stage.value, Op) and stage.value.name == "mul" else ()
+    found: dict[str, list[tuple[Affine, int]]] = {}
+    for access in (expr for expr in walk(stage.value) if isinstance(expr, Read)):
+        for d in kernel.unproved(access):
+            part, size = access.index[d], int(kernel.buffers[access.buffer].shape[d])
+            axes = own & part.names if isinstance(part, Affine) else set()
+            zero = access in factors and access.other is not None and access.other.value == 0
+            if zero and isinstance(part, Affine) and part.names & peeled:
+                continue
+            if not zero or len(axes) != 1:
+                raise Unsayable(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
+            found.setdefault(axes.pop(), []).append((part, size))
+    return found

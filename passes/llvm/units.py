@@ -1,0 +1,396 @@
+"""Kernel + schedule -> the text of one LLVM function.
+
+The function is `void name(ptr inputs..., ptr outputs..., i64 lo, i64 hi)`: it does the units of work lo..hi.
+A unit is a block of each parallel axis (`schedules.default.unit_axes`), and runs tile by tile, each of whose
+points are in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from itertools import groupby, product
+from math import prod
+
+from ...ir.errors import KernelError
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Kernel, Reduce, names
+from ...ir.kernel.scalar import ref
+from ...ir.kernel.types import NUMPY
+from ..schedules.default import default_schedule, unit_axes
+from ..schedules.steps import Roll, Schedule, Stream, Strips
+from ..schedules.target import Target
+from .emit import Emitter
+from .lane_sums import lane_sums
+from .ranges import OPEN
+from .reductions import effect
+from .writer import ELEMENTS, Point, Value
+
+MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap
+Act = Callable[[list[Point]], None]
+
+
+def lower(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> str:
+    """A verified, bound kernel as an LLVM module.  Raises KernelError for what the emitter cannot say."""
+    if kernel.symbols:
+        raise KernelError(
+            f"{kernel.name}: LLVM text is made for bound kernels",
+            f"symbols: {', '.join(kernel.symbols)}",
+            f"bind them: bind(kernel, {', '.join(f'{name}=...' for name in kernel.symbols)})",
+        )
+    units = Units(kernel, schedule or default_schedule(kernel, target), target)
+    body = units.function()
+    return "\n".join([*units.declared.values(), body, ""])
+
+
+class Units(Emitter):
+    """Writes the function of one kernel.  Raises KernelError for a schedule that does not fit it."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
+        super().__init__(kernel, schedule, target)
+        schedule.check(kernel)
+
+    @cached_property
+    def units(self) -> int:
+        """Units of work; those of an open axis are as many as `OPEN` points give."""
+        return prod(
+            -(-OPEN // self.schedule.block(axis)) if count is None else count
+            for axis, count in unit_axes(self.kernel, self.schedule)
+        )
+
+    def function(self, name: str | None = None, linkage: str = "") -> str:
+        """The whole function, under `name`; written once."""
+        if self.units:
+            self.ranges.declare("%lo", 0, self.units - 1)
+            self.ranges.declare("%hi", 0, self.units)
+            for extent in self.kernel.symbols:
+                self.ranges.declare(f"%{extent}", OPEN, OPEN)
+            self.loop("%lo", "%hi", 1, [], effect(self.unit), nonempty=False)
+        shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
+        arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
+        arguments += [f"i64 %{name}" for name in self.kernel.symbols]
+        arrays = ["  %nowhere = alloca i64, align 8"]
+        arrays += [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.slots.items()]
+        for array, element, length in self.scratch.values():
+            arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
+        given = ", ".join([*arguments, "i64 %lo", "i64 %hi"])
+        header = f"define {linkage}void @{name or symbol(self.kernel)}({given}) {self.attributes} {{"
+        intrinsic = self.target.platform.fence if self.schedule.has(Stream) else ""
+        fence = [f"  {self.call(intrinsic, 'void', [])}"] if intrinsic else []
+        return "\n".join([header, "entry:", *arrays, *self.lines, *fence, "  ret void", "}"])
+
+    # ---- a unit
+    def unit(self, number: str) -> None:
+        corner, schedule = self.corner(number), self.schedule
+        together = [axis for axis in corner if axis != schedule.axis and axis not in self.gone_along]
+        sizes = [range(schedule.tiles.get(axis, 1)) for axis in together]
+        points = [
+            {axis: (corner[axis], k) for axis, k in zip(together, at, strict=True)} for at in product(*sizes)
+        ]
+        tiles = partial(self.tiles, self.gone_along, corner)
+        if schedule.has(Strips):
+            self.strips(points)
+        elif schedule.axis is None or schedule.axis not in corner:
+            tiles(points, self.stages)
+        elif schedule.axis in schedule.peeled:
+            self.panel(corner, lambda columns: tiles(points, partial(self.columns, corner, columns)))
+        else:
+            tiles(points, partial(self.chunk, corner[schedule.axis]))
+
+    @cached_property
+    def gone_along(self) -> list[str]:
+        """The axes of which a unit has several tiles, but for the vectors' own, slowest first."""
+        schedule = self.schedule
+        return [
+            axis.name
+            for axis in self.kernel.parallel
+            if axis.name != schedule.axis and schedule.block(axis.name) > schedule.tiles.get(axis.name, 1)
+        ]
+
+    def corner(self, number: str) -> dict[str, str]:
+        """The first point of a unit, by axis, the fastest axis first."""
+        corner: dict[str, str] = {}
+        counts = unit_axes(self.kernel, self.schedule)
+        for axis, count in reversed(counts):
+            if axis == counts[0][0]:
+                index = number  # the slowest axis has what is left
+            else:
+                index = "0" if count == 1 else self.integer(f"urem i64 {number}, {count}")
+                number = number if count == 1 else self.integer(f"udiv i64 {number}, {count}")
+            if count == 1:
+                index = "0"
+            self.panels[axis] = index
+            size, extent = self.schedule.block(axis), self.kernel.extents[axis]
+            base = index if size == 1 or index == "0" else self.times(index, size)
+            if axis not in (self.schedule.axis, *self.gone_along) and size > 1:
+                base = self.overlapping(base, extent, size)
+            corner[axis] = base
+        return corner
+
+    def overlapping(self, base: str, extent: int | str, size: int) -> str:
+        """The first point of a tile, of which the last overlaps its neighbour: stores are pure functions of
+        their point."""
+        if isinstance(extent, int) and extent % size == 0:
+            return base
+        last = self.integer(f"sub i64 %{extent}, {size}") if isinstance(extent, str) else str(extent - size)
+        return self.chosen("slt", base, last)
+
+    # ---- the tiles of a unit
+    def tiles(self, axes: list[str], corner: dict[str, str], points: list[Point], act: Act) -> None:
+        """act(points) for each tile along the axes."""
+        if not axes:
+            act(points)
+            return
+        axis, *rest = axes
+        size, block = self.schedule.tiles.get(axis, 1), self.schedule.block(axis)
+        extent = int(self.kernel.extents[axis])
+
+        def tile(base: str, first: int = 0) -> None:
+            at = [p | {axis: (base, first + k)} for k in range(size) for p in points]
+            self.tiles(rest, corner, at, act)
+
+        if axis in self.schedule.peeled:
+            self.peeled(axis, extent, size, tile)
+        elif size == extent:
+            tile("0")
+        else:
+            low, ragged = corner[axis], extent % size
+            high = str(extent)
+            if extent > block:
+                high = self.chosen("slt", self.sum(low, str(block)), high)
+            body = effect(lambda index: tile(self.overlapping(index, extent, size)))
+            # low and high are multiples of a tile, where the last one does not overlap
+            self.loop(low, high, size, [], body, last=None if ragged else extent - size)
+
+    def peeled(self, axis: str, extent: int, size: int, tile: Callable[[str, int], None]) -> None:
+        """The tiles of a whole axis: those that no window leaves in a loop, the others by themselves."""
+
+        def alone(at: int) -> None:
+            self.scopes.append({})
+            tile("0", at)
+            self.scopes.pop()
+
+        for inner, run in groupby(range(0, extent - size + 1, size), partial(self.is_inner, axis, size)):
+            first, *others = list(run)
+            if others and (inner or len(others) >= MOST_PEELED):
+                self.loop(str(first), str(others[-1] + size), size, [], effect(lambda index: tile(index, 0)))
+            else:
+                for at in (first, *others):
+                    alone(at)
+        if extent % size:  # the last one overlaps its neighbour: stores are pure functions of their point
+            alone(extent - size)
+
+    def is_inner(self, axis: str, size: int, at: int) -> bool:
+        """Whether no window of the tile that begins at this place leaves an array along the axis."""
+        ends = {axis: (at, at + size - 1)}
+        for _, access in self.kernel.reads:
+            for d in self.unproved(access):
+                part = access.index[d]
+                if isinstance(part, Affine) and axis in part.names:
+                    spans = [
+                        sorted(by * end for end in ends.get(name, (0, int(self.kernel.extents[name]) - 1)))
+                        for name, by in part.terms
+                    ]
+                    low, high = (part.constant + sum(span[k] for span in spans) for k in (0, 1))
+                    if low < 0 or high >= int(self.kernel.buffers[access.buffer].shape[d]):
+                        return False
+        return True
+
+    # ---- the vectors of a unit
+    def chunk(self, low: str, points: list[Point]) -> None:
+        """A block of the vector axis: full vectors, then single ones up to the end of the block, masked."""
+        schedule, vector = self.schedule, self.schedule.axis
+        assert vector is not None
+        extent, block = self.kernel.extents[vector], self.lanes * schedule.vectors
+        chunk = schedule.block(vector)
+        for stage in self.kernel.stages:
+            self.hoist(stage, frozenset((vector, *names(stage.axes))), points)
+
+        def at(index: str, width: int) -> None:
+            self.stages([p | {vector: (index, k)} for p in points for k in range(0, width, self.lanes)])
+
+        if isinstance(extent, int) and extent <= chunk:
+            body = effect(lambda where: self.stages(where))
+            self.over_vector(vector, extent, points, [], body, schedule.vectors)
+            return
+        bound = str(extent) if isinstance(extent, int) else f"%{extent}"
+        end = self.name(f"add i64 {low}, {chunk}")
+        inside = self.name(f"icmp slt i64 {end}, {bound}")
+        high = self.name(f"select i1 {inside}, i64 {end}, i64 {bound}")
+
+        def tail(index: str) -> None:
+            if self.lanes > 1:
+                self.mask = self.lanes_below(self.name(f"sub i64 {high}, {index}"))
+                _, self.end = self.ranges.of(high)
+            at(index, self.lanes)
+            self.mask = None
+
+        size = self.name(f"sub i64 {high}, {low}")
+        self.ranges.declare(size, 0, chunk)
+        full = self.name(f"sub i64 {high}, {self.name(f'urem i64 {size}, {block}')}")
+        last = (OPEN if isinstance(extent, str) else extent) - block  # whole blocks end where `full` is
+
+        exact = isinstance(extent, int) and extent % block == 0 and chunk % block == 0
+        if schedule.has(Stream):
+            middle = self.name(f"select i1 {self.memo('aligned', self.aligned)}, i64 {full}, i64 {low}")
+            self.streaming = True
+            self.loop(low, middle, block, [], effect(lambda index: at(index, block)), False, last)
+            self.streaming, low, exact = False, middle, False
+        self.loop(low, full, block, [], effect(lambda index: at(index, block)), exact, last)
+        if not exact:
+            self.loop(full, high, self.lanes, [], effect(tail), nonempty=False)
+
+    def aligned(self) -> str:
+        """Whether every output begins at a multiple of a cache line; an i1."""
+        starts = [self.name(f"ptrtoint ptr %{buffer.name}.ptr to i64") for buffer in self.kernel.outputs]
+        total = starts[0]
+        for start in starts[1:]:
+            total = self.name(f"or i64 {total}, {start}")
+        return self.name(f"icmp eq i64 {self.name(f'and i64 {total}, 63')}, 0")
+
+    def panel(self, corner: dict[str, str], act: Callable[[int], None]) -> None:
+        """act(columns) for the columns that a unit has of the vector axis: the last, narrower unit has code
+        of its own."""
+        axis = self.schedule.axis
+        assert axis is not None
+        extent, width = int(self.kernel.extents[axis]), self.schedule.block(axis)
+        whole, rest = divmod(extent, width)
+        if not rest or not whole:
+            act(rest or width)
+            return
+        number = self.panels[axis]
+        last = self.integer(f"icmp eq i64 {number}, {whole}")
+        most = self.ranges.of(number)[1]
+        branches = (
+            (rest, last, (whole, whole)),
+            (width, self.integer(f"xor i1 {last}, true"), (0, most - (most == whole))),
+        )
+        for columns, test, numbers in branches:
+            once = self.integer(f"zext i1 {test} to i64")
+            with self.ranges.given(number, *numbers):
+                self.loop("0", once, 1, [], effect(partial(self._called, act, columns)), nonempty=False)
+
+    @staticmethod
+    def _called(act: Callable[[int], None], columns: int, index: str) -> None:
+        act(columns)
+
+    def columns(self, corner: dict[str, str], columns: int, points: list[Point]) -> None:
+        """The first columns of a unit, in registers together: full vectors, and a masked one."""
+        axis = self.schedule.axis
+        assert axis is not None
+        base, full = corner[axis], columns // self.lanes * self.lanes
+        if full:
+            self.tile([p | {axis: (base, k)} for p in points for k in range(0, full, self.lanes)])
+        if columns > full:
+            self.mask = self.lanes_below(str(columns - full))
+            self.end = self.ranges.of(base)[1] + columns
+            self.tile([p | {axis: (base, full)} for p in points])
+            self.mask = None
+
+    def tile(self, points: list[Point]) -> None:
+        """The stages of a tile; what stands after its sums in a loop, if the schedule says so."""
+        row, every = next((step.axis for step in self.schedule.of(Roll)), ""), self.kernel.stages
+        rows = [*dict.fromkeys(point[row] for point in points)] if row else []
+        if len(rows) < 2:
+            self.stages(points)
+            return
+        first = 1 + max(n for n, stage in enumerate(every) if isinstance(stage, Reduce))
+        self.stages(points, range(first))
+        wide = [point for point in points if point[row] == rows[0]]
+        arrays = {s.name: self.stored_sums(s, points) for s in every if isinstance(s, Reduce)}
+        for stage in every[first:]:
+            self.hoist(stage, frozenset((row,)), wide)
+
+        def body(index: str) -> None:
+            at = self.sum(rows[0][0], index)
+            here = [point | {row: (at, 0)} for point in wide]
+            begin = self.times(index, len(wide) * self.lanes)
+            for name, (array, one) in arrays.items():
+                places = [
+                    self.address(ELEMENTS[one.dtype], array, begin, k * self.lanes) for k in range(len(wide))
+                ]
+                sums = [self.ssa(f"load {one.type}, ptr {p}, align 64", one.dtype, one.lanes) for p in places]
+                self.bind(name, here, sums)
+            self.stages(here, range(first, len(every)))
+
+        self.loop("0", str(len(rows)), 1, [], effect(body))
+
+    def stored_sums(self, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
+        """Sums stored in an array on the stack, row by row: its name, and one of them."""
+        values = [self.splat(self.emit(ref(stage.name, ()), point)) for point in points]
+        element, length = ELEMENTS[values[0].dtype], len(points) * self.lanes
+        key = stage.name, element, length
+        array, *_ = self.scratch.setdefault(key, (f"%{stage.name}.sums{len(self.scratch)}", element, length))
+        for k, value in enumerate(values):
+            self.line(f"store {value}, ptr {self.address(element, array, '0', k * self.lanes)}, align 64")
+        return array, values[0]
+
+    # ---- a unit with all taps of a window
+    def strips(self, points: list[Point]) -> None:
+        """The sums at all points of the axes that a unit goes along (a window's taps), strip by strip.
+
+        What a strip reads is gone over once for each tap, and stays in the nearest cache meanwhile.
+        """
+        (strips,) = self.schedule.of(Strips)
+        (stage,) = (stage for stage in self.kernel.stages if isinstance(stage, Reduce))
+        taps = [axis for axis in self.kernel.parallel if axis.name in self.gone_along]
+        count = prod(int(axis.extent) for axis in taps)
+        rows = int(self.kernel.extents[strips.axis])
+        dtype = self.kernel.dtypes[stage.name]
+        wide, zero = self.vector(ELEMENTS[dtype]), self.constant(0, dtype, True)
+        align = self.lanes * NUMPY[dtype].itemsize
+        sums = self.slot(f"[{count * len(points)} x {wide}]", 0)
+
+        def places(at: Point) -> list[str]:
+            """Where the sums of one tap are."""
+            place = Affine()
+            for axis in taps:
+                place = place * int(axis.extent) + Affine(((axis.name, 1),))
+            low, high = self.reach_of(place, at)
+            if low < 0 or high >= count:
+                raise KernelError(f"{self.kernel.name}: the sums of taps {low} to {high} have no place")
+            number = self.whole(place * len(points), at)
+            first = self.integer(f"getelementptr {wide}, ptr {sums}, i64 {number}")
+            return [self.integer(f"getelementptr {wide}, ptr {first}, i64 {k}") for k in range(len(points))]
+
+        def loaded(at: Point) -> list[Value]:
+            loads = (f"load {wide}, ptr {place}, align {align}" for place in places(at))
+            return [self.ssa(load, dtype, self.lanes) for load in loads]
+
+        def stored(at: Point, totals: list[Value]) -> None:
+            for place, total in zip(places(at), totals, strict=True):
+                self.line(f"store {total}, ptr {place}, align {align}")
+
+        def add(at: Point) -> None:
+            stored(at, self.accumulate(stage, [point | at for point in points], loaded(at)))
+
+        def strip(index: str) -> None:
+            end = self.chosen("slt", self.sum(index, str(strips.size)), str(rows))
+            self.limits = {strips.axis: (index, end)}
+            self.each(taps, {}, add)
+            self.limits = {}
+
+        def finish(at: Point) -> None:
+            here = [point | at for point in points]
+            self.bind(stage.name, here, lane_sums(self, loaded(at)))
+            self.stages(here)
+
+        self.each(taps, {}, lambda at: stored(at, [zero] * len(points)))
+        self.loop("0", str(rows), strips.size, [], effect(strip), nonempty=False)
+        self.summed = {stage.name}
+        self.each(taps, {}, finish)
+        self.summed = set()
+
+    def each(self, axes: list[Axis], point: Point, act: Callable[[Point], None]) -> None:
+        """act(point) for every point of the axes, in loops."""
+        if not axes:
+            act(point)
+            return
+        axis, *rest = axes
+        body = effect(lambda index: self.each(rest, point | {axis.name: (index, 0)}, act))
+        self.loop("0", str(axis.extent), 1, [], body, nonempty=False)
+
+
+def symbol(kernel: Kernel) -> str:
+    """The name of a kernel's function: with a prefix, so that none shadows one of the C library's."""
+    return f"lamina_{kernel.name}"

@@ -1,0 +1,211 @@
+"""What code is generated for: a value that is passed in, never a global."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Core:
+    """What a core of a CPU was measured to take: by these figures kernels, layouts and threads are chosen.
+
+    ghz: cycles of a nanosecond.  cache: bytes of its second level of cache.  near, far: bytes that it moves
+    in a nanosecond, in that cache and beyond it.  cycles: of a vector of a word; a word that is not listed is
+    a plain instruction, half a cycle.  library: cycles of a call of the C library, for each lane.  muladd:
+    nanoseconds of a multiplication or an addition, on 16 lanes, in sums over channels.
+
+    Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
+    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache.  Of those whose
+    lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a tile
+    and channel, and image_weight of one of a weight; image_near, image_far: bytes of U in a nanosecond.
+    """
+
+    ghz: float
+    cache: int
+    near: float
+    far: float
+    cycles: Mapping[str, float] = field(hash=False)
+    library: float
+    muladd: float
+    transform: float
+    weight: float
+    image_gflops: float
+    image_transform: float
+    image_weight: float
+    image_near: float
+    image_far: float
+
+
+# How many bytes of a weight are asked for before they are wanted: it comes from memory, once.  With 256 x 256
+# channels on 14 x 14 that took 0.53 ms in place of 0.71 on a Zen 5 core, and 512 x 512 on 7 x 7 0.83 for 1.0.
+AHEAD = 8 << 10
+
+ZEN5 = Core(
+    ghz=3.5,
+    cache=1 << 20,
+    near=150.0,
+    far=25.0,
+    cycles={
+        "div": 8, "sqrt": 9, "rsqrt": 14, "exp": 10, "expm1": 12, "exp2": 10, "log": 14, "log1p": 20,
+        "erf": 20, "sigmoid": 16, "tanh": 18, "sin": 24, "cos": 24, "erfinv": 30, "random_bits": 40,
+        "pow": 40,
+    },
+    library=50,
+    muladd=1 / 200,
+    transform=1.5,
+    weight=0.025,
+    image_gflops=230,
+    image_transform=28,
+    image_weight=60,
+    image_near=60,
+    image_far=20,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Linux on one kind of processor: what code that is not of vectors asks for.
+
+    triple: LLVM's name of it.  fence: the intrinsic that makes stores past the caches seen by who is told of
+    them; none where the atomic words that tell him order those stores too.  Of the thread pool (pool.py):
+    pause, what a thread does that waits for another, as an instruction; clock, the instructions that make
+    `{name}` the ticks of a clock, two to four in a nanosecond; declared, what both need; futex, the system
+    call's number.  The relocations of an object follow from what it says itself (elf.py).
+    """
+
+    triple: str
+    fence: str
+    pause: str
+    clock: str
+    declared: str
+    futex: int
+
+    @property
+    def machine(self) -> str:
+        """The kind of processor, as LLVM and Linux call it."""
+        return self.triple.split("-")[0]
+
+
+X86_64 = Platform(
+    triple="x86_64-unknown-linux-gnu",
+    fence="llvm.x86.sse.sfence",
+    pause="call void @llvm.x86.sse2.pause()",
+    clock="  {name} = call i64 @llvm.readcyclecounter()",
+    declared="""\
+declare i64 @llvm.readcyclecounter()
+declare void @llvm.x86.sse2.pause()""",
+    futex=202,
+)
+
+# Stores past the caches are ordered by a release, as all stores are.  The clock ticks 24 million to a billion
+# times a second, and says how often: it is brought to some two in a nanosecond.  `yield` does nothing on most
+# cores; `isb` takes some tens of cycles, as x86's pause does.
+AARCH64 = Platform(
+    triple="aarch64-unknown-linux-gnu",
+    fence="",
+    pause="call void @llvm.aarch64.isb(i32 15)",
+    clock="""\
+  {name}.count = call i64 @llvm.readcyclecounter()
+  {name}.hertz = call i64 @llvm.read_register.i64(metadata !0)
+  {name}.ticks = udiv i64 2147483648, {name}.hertz
+  {name} = mul i64 {name}.count, {name}.ticks""",
+    declared="""\
+declare i64 @llvm.readcyclecounter()
+declare i64 @llvm.read_register.i64(metadata)
+declare void @llvm.aarch64.isb(i32)
+!0 = !{!"CNTFRQ_EL0"}""",
+    futex=98,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU level.  What code is made follows from these fields alone, and not from the name.
+
+    name: for people.  lanes: elements of a vector, the same for every element type.
+    cpu, features: LLVM's names for what instructions may be used.  The levels below name only what all CPUs
+    of the level have, so that their code runs on each of them; `binding.host_target` gives this machine's
+    own.  needs: what LLVM must find on a machine that has the level.  platform: what is not about vectors.
+    registers: of vectors of so many lanes.  attributes: what LLVM is told of every function.
+    has_masks: a load or store of 4-byte elements may leave lanes out.  loses_masks: LLVM gets masked loads of
+    two registers wrong (memory.py, `unknown`).  has_fma: a fused multiply-add is an instruction; where not,
+    it would be a call for each lane.  has_halves: half floats are converted by an instruction.
+    scalef: the intrinsic, of AVX-512, that scales the floats of a vector by powers of two; "" for none.
+    narrow: the fields that are others of vectors of fewer lanes.
+    core: what its code is chosen by.
+    """
+
+    language: ClassVar = "llvm"
+
+    name: str
+    lanes: int
+    cpu: str
+    features: str = ""
+    needs: tuple[str, ...] = ()
+    platform: Platform = X86_64
+    registers: int = 16
+    attributes: str = ""
+    has_masks: bool = False
+    loses_masks: bool = False
+    has_fma: bool = False
+    has_halves: bool = False
+    scalef: str = ""
+    narrow: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    core: Core = field(default=ZEN5, hash=False, repr=False)
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums that a tile of a product may hold.
+
+        A few more and LLVM's scheduler runs out of registers: 13 rows x 2 vectors reach 150 GF/s on Zen 5
+        where 12 x 2 reach 245.
+        """
+        return self.registers // 4 * 3
+
+    @property
+    def scalar(self) -> Target:
+        """The same CPU, one element at a time."""
+        return self.with_lanes(1)
+
+    def with_lanes(self, lanes: int) -> Target:
+        """The same CPU, in vectors of so many elements: no more than it has."""
+        return self if lanes == self.lanes else replace(self, lanes=lanes, **self.narrow)
+
+
+# How wide vectors are, and that a function is to align its own stack.  Untold, LLVM finds out that vectors
+# must be spilled when it is too late to align them.  Where they lie across two cache lines is then a matter
+# of who calls: some gradients of weights took twice as long when a function on the way pushed two registers
+# less (EPYC, 2026-11-22).  AArch64's stack is always aligned to a vector.
+_WIDE, _NARROW = ('"stackrealign" "prefer-vector-width"="512"', '"stackrealign" "prefer-vector-width"="256"')
+
+AVX512 = Target(
+    "avx512",
+    16,
+    "x86-64-v4",
+    needs=("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+    registers=32,
+    attributes=_WIDE,
+    has_masks=True,
+    has_fma=True,
+    has_halves=True,
+    scalef="llvm.x86.avx512.mask.scalef.ps.512",
+    narrow={"registers": 16, "attributes": _NARROW, "scalef": ""},
+)
+AVX2 = Target(
+    "avx2",
+    8,
+    "x86-64-v3",
+    needs=("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"),
+    attributes=_NARROW,
+    has_masks=True,
+    loses_masks=True,
+    has_fma=True,
+    has_halves=True,
+)
+BASELINE = Target("baseline", 4, "x86-64-v2", attributes=_NARROW)
+# Every AArch64 has it.  It was run under emulation alone (tests/kernel/test_neon.py), and no core was
+# measured: code is chosen by the figures of a Zen 5.
+NEON = Target("neon", 4, "generic", platform=AARCH64, registers=32, has_fma=True, has_halves=True)
+LEVELS = (AVX512, AVX2, BASELINE)  # of x86-64, the widest first
