@@ -29,10 +29,10 @@ from ..passes import cache as disk
 from ..passes.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
 from ..passes.program import Array, Program
-from ..runtime import modes
+from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
-from .tuning import Clock, Tuned, is_forbidden, shown, tune, with_schedules
+from .tuning import Clock, Tuned, shown, tune, with_schedules
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
 SMALL = 1 << 20  # bytes of scratch memory: larger ones go with the last recording that uses them
@@ -249,7 +249,7 @@ def compile_graph(
 
 def tuned_options(seconds: float) -> Options:
     """The options of a trace that is to be tuned, if nothing forbids it."""
-    if not seconds or is_forbidden():
+    if not seconds or determinism.is_asked():
         return DEFAULT
     return replace(DEFAULT, tune=seconds)
 

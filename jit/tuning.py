@@ -61,15 +61,6 @@ class Clock:
     seconds: float = 0.0
 
 
-# Asked before a search: whether results are to be the same whatever is found.
-FORBIDDEN_BY: list[Callable[[], bool]] = []
-
-
-def is_forbidden() -> bool:
-    """Whether the program has asked for deterministic algorithms."""
-    return any(asked() for asked in FORBIDDEN_BY)
-
-
 def seconds_of(tune: Any) -> float:
     """The seconds that a user gives for a search.  Raises ArgumentError for what is no number of seconds."""
     if isinstance(tune, bool) or not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ..ir.errors import KernelError
+from ..ir.errors import Unsayable
 from ..ir.kernel.form import Kernel
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .image_layout import ImageLayout, Order, permuted, taps_first
@@ -89,7 +89,7 @@ def served(call: Call, target: Target) -> Windowed | None:
     try:
         for piece in residues(call.kernel):
             bounds(piece, summation(piece))
-    except KernelError:
+    except Unsayable:
         return None
     return roles
 

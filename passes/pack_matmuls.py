@@ -11,16 +11,17 @@ its kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store, names
 from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
+from ..ir.kernel.substitute import Substitution
 from ..ir.kernel.types import NUMPY, bits, is_floating
-from .blocking import Rewriting, fresh, zero_of
-from .collapse import Substituted, collapsed
+from .blocking import fresh, zero_of
+from .collapse import collapsed
 from .pieces import wanted
 from .program import Alias, Array, Call, Program
 from .program import Step as ProgramStep
@@ -247,9 +248,8 @@ class _Packing:
         axes = (*outer, panel, *summed, lane)
         shape = tuple(int(axis.extent) for axis in axes)
         column = Affine.of({panel.name: width, lane.name: 1})
-        terms = {roles.column: column}
-        rewriting = _Guarded(flat, terms) if columns % width else Rewriting(terms, {}, {})
-        value = rewriting.expr(roles.right)
+        reads = partial(_guarded, flat, roles.right) if columns % width else None
+        value = Substitution(indices={roles.column: column}, reads=reads).expr(roles.right)
         buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         chains = _chains(kernel, flat)
         at = coordinate(chains[roles.column])
@@ -292,18 +292,11 @@ class _Packing:
         return self.packed[key]
 
 
-class _Guarded(Rewriting):
-    """Reads are 0 where their index, rewritten, leaves the buffer."""
-
-    def __init__(self, kernel: Kernel, terms: Mapping[str, Affine]):
-        super().__init__(terms, {}, {})
-        self.old = kernel
-
-    def rebuilt(self, expr: Expr) -> Expr:
-        made = super().rebuilt(expr)
-        if isinstance(made, Read) and made.other is None and made is not expr:
-            return read(made.buffer, made.index, zero_of(self.old.buffers[made.buffer].dtype))
-        return made
+def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
+    """A read that is 0 where its index leaves the buffer, unless it stands in the old expression too."""
+    if access.other is not None or access in set(walk(old)):
+        return access
+    return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
 
 
 def _sure(roles: Product | None) -> Product:
@@ -320,7 +313,7 @@ def _in_full(kernel: Kernel) -> Kernel:
     """
     if not kernel.locals:
         return kernel
-    inline = Substituted({}, kernel.locals)
+    inline = Substitution(refs=kernel.locals)
     stages = tuple(inline.stage(stage) if isinstance(stage, Reduce) else stage for stage in kernel.stages)
     return wanted(kernel.replace(stages=stages), frozenset(range(len(kernel.outputs))))
 
@@ -361,9 +354,8 @@ def _instead(
     call: Call, factor: Expr, buffer: Buffer, index: tuple[Affine | Expr, ...], array: Array
 ) -> Call:
     """The call with a factor read from an array of its own, and without the inputs that it needs no more."""
-    rewriting = Rewriting({}, {}, {})
-    rewriting.memo[factor] = read(buffer.name, index)
-    kernel = rewriting.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
+    instead = Substitution(exprs={factor: read(buffer.name, index)})
+    kernel = instead.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
     arrays = (*call.inputs, array)
     used = {access.buffer for _, access in kernel.reads}
     kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]

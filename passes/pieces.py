@@ -143,7 +143,7 @@ _pieces: dict[tuple, tuple[Piece | None]] = {}
 def piece_of(node: Node, used: frozenset[int]) -> Piece | None:
     """The piece a node is; None for one without a kernel.  used: the outputs that somebody wants.
 
-    Raises KernelError for symbolic sizes.
+    Raises Unsayable for symbolic sizes.
     """
     key = (signature(node), used)
     found = _pieces.get(key)

@@ -9,19 +9,20 @@ from __future__ import annotations
 from itertools import product
 from math import gcd
 
-from ..ir.errors import KernelError
+from ..ir.errors import Unsayable
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Kernel, Reduce
 from ..ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, read
-from .blocking import Rewriting, fresh
+from ..ir.kernel.substitute import Substitution
+from .blocking import fresh
 
 
 def summation(kernel: Kernel) -> Reduce:
-    """The one sum of products.  Raises KernelError for a kernel that has none."""
+    """The one sum of products.  Raises Unsayable for a kernel that has none."""
     for stage in kernel.stages:
         if isinstance(stage, Reduce) and isinstance(stage.value, Op) and stage.value.name == "mul":
             return stage
-    raise KernelError(f"{kernel.name}: there is no sum of products over windows here")
+    raise Unsayable(f"{kernel.name}: there is no sum of products over windows here")
 
 
 def residues(kernel: Kernel) -> list[Kernel]:
@@ -44,7 +45,7 @@ def residues(kernel: Kernel) -> list[Kernel]:
 def divisions(kernel: Kernel, factor: Expr) -> tuple[Read, dict[int, tuple[Affine, int]]]:
     """The read in a factor, and the dimensions in which it divides: the index and the divisor.
 
-    Raises KernelError unless the factor is 0 wherever a division leaves a remainder, and nowhere else.
+    Raises Unsayable unless the factor is 0 wherever a division leaves a remainder, and nowhere else.
     """
     conditions, inner = [], factor
     while isinstance(inner, Op) and inner.name == "select" and _is_zero(inner.args[2]):
@@ -60,7 +61,7 @@ def divisions(kernel: Kernel, factor: Expr) -> tuple[Read, dict[int, tuple[Affin
         affine = all(d in divided or isinstance(part, Affine) for d, part in enumerate(inner.index))
         if divided and affine and exact == set(conditions):
             return inner, divided
-    raise KernelError(f"{kernel.name}: a factor of a sum over windows is one element", f"factor: {factor}")
+    raise Unsayable(f"{kernel.name}: a factor of a sum over windows is one element", f"factor: {factor}")
 
 
 def _piece(
@@ -91,12 +92,10 @@ def _piece(
     if not reached:  # a sum of nothing
         axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).axes}
         index = [Affine()] * len(index)
-    rewriting = Rewriting(terms, axes, {})
-    kept = [
-        rewriting.affine(p) if isinstance(p, Affine) and d not in divided else p for d, p in enumerate(index)
-    ]
-    rewriting.memo[factor] = read(access.buffer, tuple(kept), access.other)
-    return rewriting.kernel(kernel)
+    moved = Substitution(indices=terms)
+    kept = [p if d in divided else moved.subscript(p) for d, p in enumerate(index)]
+    element = read(access.buffer, kept, access.other)
+    return Substitution(indices=terms, axes=axes, exprs={factor: element}).kernel(kernel)
 
 
 def _is_zero(expr: Expr) -> bool:

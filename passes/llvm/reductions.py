@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from ...ir.errors import KernelError
+from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, walk
@@ -144,7 +144,7 @@ class Reductions(Results):
         for part, _ in parts:
             others = part.names - {axis}
             if self.lane_axis in others or len({tuple(p[a] for a in sorted(others)) for p in points}) > 1:
-                raise KernelError(
+                raise Unsayable(
                     f"{self.kernel.name}: the points of a tile have other taps inside of the array",
                     f"index: {part}",
                     f"schedule: {self.schedule}",
@@ -338,7 +338,7 @@ def bounds(
 ) -> dict[str, list[tuple[Affine, int]]]:
     """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
 
-    peeled: axes along which code knows of each window whether it leaves.  Raises KernelError where a guard is
+    peeled: axes along which code knows of each window whether it leaves.  Raises Unsayable where a guard is
     no bound of one loop, or where what lies outside is not zero.
     """
     own = set(names(stage.axes))
@@ -352,6 +352,6 @@ def bounds(
             if zero and isinstance(part, Affine) and part.names & peeled:
                 continue
             if not zero or len(axes) != 1:
-                raise KernelError(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
+                raise Unsayable(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
             found.setdefault(axes.pop(), []).append((part, size))
     return found

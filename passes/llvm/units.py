@@ -36,7 +36,7 @@ def lower(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> s
         raise KernelError(
             f"{kernel.name}: LLVM text is made for bound kernels",
             f"symbols: {', '.join(kernel.symbols)}",
-            f"bind them: kernel.bind({', '.join(f'{name}=...' for name in kernel.symbols)})",
+            f"bind them: bind(kernel, {', '.join(f'{name}=...' for name in kernel.symbols)})",
         )
     units = Units(kernel, schedule or default_schedule(kernel, target), target)
     body = units.function()

@@ -50,7 +50,7 @@ def check_bound(kernel: Kernel) -> None:
         raise KernelError(
             f"{kernel.name}: Triton source is made for bound kernels",
             f"symbols: {', '.join(kernel.symbols)}",
-            f"bind them: kernel.bind({', '.join(f'{name}=...' for name in kernel.symbols)})",
+            f"bind them: bind(kernel, {', '.join(f'{name}=...' for name in kernel.symbols)})",
         )
 
 

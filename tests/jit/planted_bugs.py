@@ -133,8 +133,9 @@ BUGS = (
     Bug("kept for dropped", "lower:random_dropout", '"ge"', '"lt"', "dropped",
         "the lowering of random_dropout", "random_dropout"),
     # composition and programs
-    Bug("a stride lost in composing", "passes.rewrite:Rewrite.part", "total = total + place * factor",
-        "total = total + place", "a slice of a slice", "build_program", "basic_index"),
+    Bug("a stride lost in composing", "ir.kernel.substitute:Substitution.subscript",
+        "total = total + place * factor", "total = total + place", "a slice of a slice", "build_program",
+        "basic_index"),
     Bug("blocks in another order", "passes.assign_layouts:block_kernel", "at[CHANNEL] * lanes + at[-1]",
         "at[CHANNEL] * lanes + Affine((('ci', -1),), lanes - 1)", "a wide convolution",
         "pass assign_layouts", "conv2d"),
@@ -149,8 +150,8 @@ BUGS = (
         "{panel.name: width, lane.name: 1}", "{panel.name: width - 1, lane.name: 1}", "a wide map",
         "pass pack_matmuls", "linear"),
     # code
-    Bug("an axis too short", "passes.collapse:_Merged.axes", "int(a.extent) * int(self.fast.extent)",
-        "int(a.extent) * int(self.fast.extent) - 1", "rectified", "pass collapse", "relu"),
+    Bug("an axis too short", "passes.collapse:_merged", "int(slow.extent) * int(fast.extent)",
+        "int(slow.extent) * int(fast.extent) - 1", "rectified", "pass collapse", "relu"),
     Bug("NaN mishandled in max", "passes.llvm.expressions:Expressions.extreme",
         "if _is_number(first):", "if True:", "the larger", "native code", "maximum"),
     Bug("max for min", "passes.llvm.expressions:Expressions.extreme", '"ogt" if name == "max" else "olt"',

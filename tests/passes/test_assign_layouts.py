@@ -230,7 +230,7 @@ def blocks_begin_at_the_first_channel(monkeypatch):
 
 
 def pads_are_not_zero(monkeypatch):
-    monkeypatch.setattr(blocking, "_filled", lambda kernel, *rest: blocking._Zeros(kernel).kernel(kernel))
+    monkeypatch.setattr(blocking, "_filled", lambda kernel, *rest: blocking._zeros_beyond(kernel))
 
 
 def weights_packed_for_other_lanes(monkeypatch):
