@@ -29,11 +29,11 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from ..ir.kernel.scalar import read
 from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed, zero_of
-from .convolution import Convolution, convolution
 from .llvm.schedule import Schedule, runs_once
 from .llvm.target import Target
 from .llvm.winograd import Winograd, choose_winograd, pack_winograd, weight_products
 from .pack_convolution import Direct, direct
+from .product import Convolution, product_of
 from .program import Array, Call, Program, Step
 
 MOST_TAPS = 16  # of a window that is unrolled
@@ -112,7 +112,8 @@ class _Assignment:
     def call(self, step: Call) -> bool:
         """Append the call on blocked arrays; False where it stays as it was."""
         kernel = squeezed(step.kernel)
-        roles = convolution(kernel)
+        found = product_of(kernel)
+        roles = found and found.convolution
         if roles is not None and self.wants_blocks(kernel, roles):
             return self.convolve(step, kernel, roles)
         given = {

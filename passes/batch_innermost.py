@@ -17,16 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ..ir.errors import KernelError
 from ..ir.kernel.form import Kernel
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .image_layout import ImageLayout, Order, permuted, taps_first
 from .llvm.matmul import tile
 from .llvm.target import BASELINE, Target
-from .llvm.windows import Windows, bounds, pieces, summation
+from .llvm.windows import Windows, pieces, summation
 from .llvm.winograd_lanes import WinogradLanes, winograd_lanes
+from .product import Windowed, product_of
 from .program import Array, Call, Program
-from .windowed import Windowed, windowed
 
 # A plane of one channel up to this size lies contiguous: [c, h, w, n].  Of larger ones, whose size is most
 # often a power of two, one place in every channel would fall on the same lines of the cache, and the channels
@@ -77,18 +76,15 @@ def pays(found: Mapping[Call, Windowed], target: Target) -> bool:
 
 def served(call: Call, target: Target) -> Windowed | None:
     """The roles of a call that the layout can serve: a convolution whose batch fills vectors."""
-    roles = None if call.how is not None else windowed(call.kernel)
-    if roles is None:
+    found = None if call.how is not None else product_of(call.kernel)
+    roles = found and found.windowed
+    if found is None or roles is None or any(factor.divided is None for factor in found.factors):
         return None
     dtype = call.kernel.dtypes[roles.stage.name]
     if not lanes_of(int(call.kernel.extents[roles.batch]), target) or not is_floating(dtype):
         return None
-    try:
-        for piece in pieces(call.kernel):
-            bounds(piece, summation(piece))
-    except KernelError:
-        return None
-    return roles
+    is_loop = all(summation(piece).bounds() is not None for piece in pieces(call.kernel))
+    return roles if is_loop else None
 
 
 class _Layout(ImageLayout):

@@ -20,10 +20,10 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Kernel, Store
 from ..ir.kernel.scalar import Expr, Read, read
 from .blocking import CHANNEL, Rewriting, block, can_block, fresh, split_axis
-from .convolution import Convolution
 from .llvm.conv_rows import Rows
 from .llvm.schedule import Schedule
 from .llvm.target import Target
+from .product import Convolution
 
 MOST_TAPS = 16  # along a row, for code that knows of each whether it lies in the image
 

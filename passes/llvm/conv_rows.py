@@ -16,8 +16,9 @@ from itertools import groupby
 
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Kernel, Reduce, names
-from ...ir.kernel.scalar import Op, Read
+from ...ir.kernel.form import Kernel, Reduce
+from ...ir.kernel.scalar import Read
+from ..product import product_of
 from .code import Code, Phase
 from .conv_winograd import AHEAD
 from .cost import nanoseconds
@@ -67,35 +68,6 @@ class Rows:
         text = "\n".join([*lines, "  ret void", "}", ""])
         cost = nanoseconds(kernel, emitter.schedule, target)
         return Code(kernel, text, (Phase(name, units(kernel, emitter.schedule), cost),))
-
-
-def row_axes(kernel: Kernel, image: str, across: str, stage: Reduce) -> dict[str, tuple[Affine, int]]:
-    """The summed axes whose taps may lie above or below the image, and of each the index and its size.
-
-    Raises KernelError where that is not the business of one axis, or where what lies outside is not zero.
-    """
-    access = _access(kernel, image, stage)
-    found = {}
-    for d in kernel.unproved(access):
-        part, size = access.index[d], kernel.buffers[image].shape[d]
-        if not isinstance(part, Affine) or access.other is None or access.other.value != 0:
-            raise KernelError(f"{kernel.name}: outside of an image there are zeros", f"at: {access}")
-        if across in part.names:
-            continue
-        axes = part.names & set(names(stage.axes))
-        if len(axes) != 1 or part.coefficient(*axes) < 1:
-            raise KernelError(f"{kernel.name}: a guard is the bound of one loop", f"at: {access}")
-        found[next(iter(axes))] = part, int(size)
-    return found
-
-
-def _access(kernel: Kernel, image: str, stage: Reduce) -> Read:
-    product = stage.value
-    factors = product.args if isinstance(product, Op) and product.name == "mul" else ()
-    found = [f for f in factors if isinstance(f, Read) and f.buffer == image]
-    if stage.combine != "sum" or len(found) != 1:
-        raise KernelError(f"{kernel.name}: a convolution sums products with {image}", f"at: {stage}")
-    return found[0]
 
 
 class _Framed(Emitter):
@@ -170,10 +142,12 @@ class _Framed(Emitter):
     # ---- the sum
     def accumulate(self, stage: Reduce, points: list[Point]) -> list[Value]:
         kernel, dtype = self.kernel, self.kernel.dtypes[stage.name]
-        bounded = row_axes(kernel, self.how.image, self.how.across, stage)
-        access = _access(kernel, self.how.image, stage)
-        assert isinstance(stage.value, Op)
-        factors = stage.value.args
+        product, image = product_of(kernel), self.how.image
+        factors = [factor.value for factor in product.factors] if product else []
+        access = next((f for f in factors if isinstance(f, Read) and f.buffer == image), None)
+        bounded = product and product.bounds(self.how.across)
+        if access is None or bounded is None:
+            raise KernelError(f"{kernel.name}: a convolution sums products with {image}", f"at: {stage}")
         rest = tuple(axis for axis in stage.axes if axis.name not in bounded)
 
         def fma(at: list[Point], totals: list[Value]) -> list[Value]:
@@ -188,7 +162,7 @@ class _Framed(Emitter):
         def nest(axes: list[str], at: list[Point], totals: list[Value]) -> list[Value]:
             if not axes:
                 return self.over(rest, at, totals, fma)
-            part, size = bounded[axes[0]]
+            ((part, size),) = bounded[axes[0]]
             low, high = self.reach(axes[0], part, size, at[0])
             self.keeps_inside(part, size, axes[0], at[0], low, high)
 

@@ -17,9 +17,10 @@ from math import gcd, prod
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
-from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, coordinate, op, read, ref, walk
+from ...ir.kernel.scalar import Read, read, ref
 from ...ir.kernel.types import NUMPY
 from ..blocking import Rewriting, fresh
+from ..product import Factor, Product, product_of
 from .code import Code, Phase
 from .cost import nanoseconds
 from .emit import Emitter
@@ -55,8 +56,7 @@ class Windows:
 
     def emitter(self, kernel: Kernel, target: Target) -> Bounded:
         schedule = Schedule(self.vector, self.unroll, dict(self.tile))
-        summed = names(summation(kernel).axes)
-        return (Planes if self.vector in summed else Bounded)(kernel, schedule, target)
+        return (Planes if self.vector in summation(kernel).k else Bounded)(kernel, schedule, target)
 
 
 @lru_cache(256)
@@ -72,32 +72,15 @@ def _code(how: Windows, kernel: Kernel, target: Target) -> Code:
     return Code(kernel, "\n".join([*declared.values(), *dict.fromkeys(texts), ""]), tuple(phases))
 
 
-def summation(kernel: Kernel) -> Reduce:
-    """The one sum of products.  Raises KernelError for a kernel that has none."""
-    for stage in kernel.stages:
-        if isinstance(stage, Reduce) and isinstance(stage.value, Op) and stage.value.name == "mul":
-            return stage
-    raise KernelError(f"{kernel.name}: there is no sum of products over windows here")
+def summation(kernel: Kernel) -> Product:
+    """The one sum of products.  Raises KernelError for a kernel that is none."""
+    found = product_of(kernel)
+    if found is None:
+        raise KernelError(f"{kernel.name}: there is no sum of products over windows here")
+    return found
 
 
 # ---- what lies outside
-
-
-def bounds(kernel: Kernel, stage: Reduce) -> dict[str, list[tuple[Affine, int]]]:
-    """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
-
-    Raises KernelError where a guard is no bound of one loop, or where what lies outside is not zero.
-    """
-    own, factors = set(names(stage.axes)), stage.value.args  # type: ignore[attr-defined]
-    found: dict[str, list[tuple[Affine, int]]] = {}
-    for access in (expr for expr in walk(stage.value) if isinstance(expr, Read)):
-        for d in kernel.unproved(access):
-            part, size = access.index[d], int(kernel.buffers[access.buffer].shape[d])
-            axes = own & part.names if isinstance(part, Affine) else set()
-            if access not in factors or len(axes) != 1 or access.other is None or access.other.value != 0:
-                raise KernelError(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
-            found.setdefault(axes.pop(), []).append((part, size))
-    return found
 
 
 def pieces(kernel: Kernel) -> list[Kernel]:
@@ -106,42 +89,19 @@ def pieces(kernel: Kernel) -> list[Kernel]:
     select(((i+1-r) % 2 == 0), y[(i+1-r) // 2], 0) over i    ->    y[i'+1-r'] over i = 2*i'+1, r = 2*r', and
                                                                    y[i'-r'] over i = 2*i', r = 2*r'+1
     """
-    stage = summation(kernel)
-    factor = next((f for f in stage.value.args if not isinstance(f, Read)), None)  # type: ignore[attr-defined]
+    factor = next((f for f in summation(kernel).factors if not isinstance(f.value, Read)), None)
     if factor is None:
         return [kernel]
-    access, divided = divisions(kernel, factor)
-    return [
-        _piece(kernel, factor, access, divided, remainders)
-        for remainders in product(*(range(step) for _, step in divided.values()))
-    ]
+    if not factor.divided:
+        raise KernelError(f"{kernel.name}: a factor of a sum over windows is one element", f"{factor.value}")
+    steps = (range(step) for _, step in factor.divided.values())
+    return [_piece(kernel, factor, remainders) for remainders in product(*steps)]
 
 
-def divisions(kernel: Kernel, factor: Expr) -> tuple[Read, dict[int, tuple[Affine, int]]]:
-    """The read in a factor, and the dimensions in which it divides: the index and the divisor.
-
-    Raises KernelError unless the factor is 0 wherever a division leaves a remainder, and nowhere else.
-    """
-    conditions, inner = [], factor
-    while isinstance(inner, Op) and inner.name == "select" and str(inner.args[2]) in ("0", "0.0"):
-        conditions.append(inner.args[0])
-        inner = inner.args[1]
-    divided: dict[int, tuple[Affine, int]] = {}
-    if isinstance(inner, Read) and inner.other is not None and inner.other.value == 0:
-        for d, part in enumerate(inner.index):
-            if isinstance(part, Op) and part.name == "floor_div" and isinstance(part.args[0], Coordinate):
-                divided[d] = part.args[0].index, int(str(part.args[1]))
-        exact = {op("eq", op("remainder", coordinate(index), step), 0) for index, step in divided.values()}
-        affine = all(d in divided or isinstance(part, Affine) for d, part in enumerate(inner.index))
-        if divided and affine and exact == set(conditions):
-            return inner, divided
-    raise KernelError(f"{kernel.name}: a factor of a sum over windows is one element", f"factor: {factor}")
-
-
-def _piece(
-    kernel: Kernel, factor: Expr, access: Read, divided: dict[int, tuple[Affine, int]], remainders: tuple
-) -> Kernel:
+def _piece(kernel: Kernel, factor: Factor, remainders: tuple[int, ...]) -> Kernel:
     """The kernel at the places that leave these remainders, and the taps that reach them."""
+    access, divided = factor.access, factor.divided
+    assert access is not None and divided is not None
     parallel, extents = kernel.parallel_names, kernel.extents
     terms: dict[str, Affine] = {}
     axes: dict[str, tuple[Axis, ...]] = {}
@@ -164,13 +124,13 @@ def _piece(
             axes[tap] = (Axis(fresh(kernel, f"{tap}h"), max(0, -(-(int(extents[tap]) - first) // stride))),)
             index[d] = index[d] - inner * (by * stride // step)  # type: ignore[operator]
     if not reached:  # a sum of nothing
-        axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).axes}
+        axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).stage.axes}
         index = [Affine()] * len(index)
     rewriting = Rewriting(terms, axes, {})
     kept = [
         rewriting.affine(p) if isinstance(p, Affine) and d not in divided else p for d, p in enumerate(index)
     ]
-    rewriting.memo[factor] = read(access.buffer, tuple(kept), access.other)
+    rewriting.memo[factor.value] = read(access.buffer, tuple(kept), access.other)
     return rewriting.kernel(kernel)
 
 
@@ -182,8 +142,11 @@ class Bounded(Emitter):
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
-        self.summation = summation(kernel)
-        self.bounds = bounds(kernel, self.summation)
+        self.summation = stage = summation(kernel).stage
+        bounds = summation(kernel).bounds()
+        if bounds is None:
+            raise KernelError(f"{kernel.name}: a guard here is the bound of one loop", f"at: {stage}")
+        self.bounds = bounds
         self.limits: dict[str, tuple[str, str]] = {}  # axis -> the part of it that is run
         self.proved: frozenset[Read] = frozenset()
 

@@ -28,7 +28,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.scalar import cast, read, ref
 from ..blocking import can_block
-from ..convolution import Convolution
+from ..product import Convolution
 from .code import Code
 from .conv_function import PAIRS
 from .conv_winograd import STACK, TAPS, WinogradCode

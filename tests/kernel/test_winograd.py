@@ -16,7 +16,6 @@ from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes.blocking import block, squeezed
-from lamina.passes.convolution import convolution as recognised
 from lamina.passes.llvm import conv_winograd
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_function import PAIRS, Function
@@ -30,6 +29,7 @@ from lamina.passes.llvm.winograd import (
     weight_transform,
 )
 from lamina.passes.lower import lower
+from lamina.passes.product import product_of
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 
@@ -160,7 +160,8 @@ def test_every_choice_can_be_written():
         height, width = rng.choice((2, 7, 14, 56, 112)), rng.choice((3, 7, 28, 33))
         shape = (rng.choice((1, 8, 32)), blocks, chunks, height, width, rng.choice((1, 2)))
         kernel = plain_kernel(shape, lanes)
-        roles = recognised(kernel)
+        product = product_of(kernel)
+        roles = product and product.convolution
         assert roles is not None
         how = choose_winograd(kernel, roles, target, rng.choice((1, 2, 16)))
         if how is not None:
