@@ -14,9 +14,9 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Kernel, Local, Reduce, Store, names
 from ..ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, walk
 from ..ir.memo import remember
-from .pieces import plain
 
 Bounds = dict[str, list[tuple[Affine, int]]]
+FEW = 8  # columns that fill no vector
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,21 @@ class Product:
         along = (a for a in names(kernel.parallel) if all(o.coefficient(a) == 1 for o in offsets))
         return next(along, None)
 
+    @property
+    def by_columns(self) -> Product | None:
+        """The product whose right factor alone has the columns; None where both have, or none."""
+        found = Product(self.kernel, self.stage, self._along not in self.n)
+        return found if self.is_summed and self._along in found.n else None
+
+    @cached_property
+    def column(self) -> str:
+        """Of a product by columns: the axis along which neighbours are neighbours in every result, or where
+        that is short (a window's) the longest of its factor.
+        """
+        assert self._along is not None
+        extent = {axis: int(self.kernel.extents[axis]) for axis in self.n}
+        return self._along if extent[self._along] >= FEW else max(self.n, key=lambda axis: extent[axis])
+
     @cached_property
     def row(self) -> str | None:
         """The longest axis of the left factor alone."""
@@ -112,18 +127,6 @@ class Product:
     @property
     def outer(self) -> tuple[str, ...]:
         return tuple(a for a in names(self.kernel.parallel) if a not in (self.row, self.column))
-
-    @property
-    def by_columns(self) -> Product | None:
-        """The product whose right factor alone has the columns; None where both have, or none."""
-        found = Product(self.kernel, self.stage, self._along not in self.n)
-        return found if self.is_summed and self._along in found.n else None
-
-    @property
-    def column(self) -> str:
-        """Of a product by columns: the axis along which neighbours are neighbours in every result."""
-        assert self._along is not None
-        return self._along
 
     # ---- windows
     def bounds(self, across: str | None = None) -> Bounds | None:
@@ -182,16 +185,35 @@ def product_of(kernel: Kernel) -> Product | None:
     return found[0] if found and loops == 1 and not kernel.symbols else None
 
 
+def plain(part: Affine | Expr) -> str | None:
+    """The axis that an index is, as it stands; None for any other index."""
+    if isinstance(part, Affine) and not part.constant and len(part.terms) == 1 and part.terms[0][1] == 1:
+        return part.terms[0][0]
+    return None
+
+
 def is_zero(expr: Expr | None) -> bool:
     """Whether an expression is the number 0, of any type."""
     return isinstance(expr, Const) and expr.value == 0
 
 
+def conditions_of(value: Expr) -> tuple[list[Expr], Expr]:
+    """The conditions without which a value is 0, and the value where all of them hold."""
+    conditions: list[Expr] = []
+    while isinstance(value, Op) and value.name == "select" and is_zero(value.args[2]):
+        waiting = [value.args[0]]
+        while waiting:
+            condition = waiting.pop()
+            if isinstance(condition, Op) and condition.name == "bit_and":
+                waiting += reversed(condition.args)
+            else:
+                conditions.append(condition)
+        value = value.args[1]
+    return conditions, value
+
+
 def _factor(value: Expr) -> Factor:
-    conditions, inner = set(), value
-    while isinstance(inner, Op) and inner.name == "select" and is_zero(inner.args[2]):
-        conditions.add(inner.args[0])
-        inner = inner.args[1]
+    conditions, inner = conditions_of(value)
     if not isinstance(inner, Read):
         return Factor(value, None, None)
     divided: dict[int, tuple[Affine, int]] = {}
@@ -202,7 +224,7 @@ def _factor(value: Expr) -> Factor:
                 divided[d] = of.index, int(by.value)
     exact = {op("eq", op("remainder", coordinate(of), by), 0) for of, by in divided.values()}
     affine = all(d in divided or isinstance(part, Affine) for d, part in enumerate(inner.index))
-    whole = affine and exact == conditions and (not divided or is_zero(inner.other))
+    whole = affine and exact == set(conditions) and (not divided or is_zero(inner.other))
     return Factor(value, inner, divided if whole else None)
 
 
@@ -305,7 +327,8 @@ class Windowed:
 def _windowed(found: Product) -> Windowed | None:
     """None for groups, and for products of matrices, whose weight has no dimensions for taps."""
     kernel, stores = found.kernel, found.kernel.stores
-    if len(kernel.outputs) != 1 or len(stores) != 1 or stores[0].axes or not kernel.is_order_free:
+    alike = len({store.index for store in stores}) == 1 and not any(store.axes for store in stores)
+    if not alike or not kernel.is_order_free:
         return None
     three = [(f.access.buffer, f.access.index) for f in found.factors if f.access is not None]
     three.append((stores[0].buffer, stores[0].index))
@@ -318,7 +341,9 @@ def _windowed(found: Product) -> Windowed | None:
         free = {name for part in taps if isinstance(part, Affine) for name in part.names}
         shared = batch is not None and plain(second[0]) == batch and batch not in free
         affine = all(isinstance(part, Affine) for part in channels)
-        if batch is not None and shared and affine and set(taps[:2]) == set(channels):
+        # further results of a weight's gradient lie as it does; further images would be laid out otherwise
+        single = at == 2 or len(stores) == 1
+        if batch is not None and shared and affine and single and set(taps[:2]) == set(channels):
             of = plain(channels[0]), plain(channels[1])
             return Windowed(found.stage, batch, (one, two), weight, at == 2, of)
     return None

@@ -29,7 +29,7 @@ from ..ir.kernel.scalar import (
     ref,
 )
 from ..ir.kernel.types import NUMPY, is_floating
-from .pieces import plain
+from .product import plain
 
 Part = Affine | Expr
 ZERO = Affine()

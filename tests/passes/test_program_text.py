@@ -13,6 +13,7 @@ from lamina.passes import program_text as module
 from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.channels_last import channels_last
+from lamina.passes.factor_sums import factor_sums
 from lamina.passes.how import how_from, how_text
 from lamina.passes.llvm.conv_rows import Rows
 from lamina.passes.llvm.matmul import Dots, Panels
@@ -69,6 +70,7 @@ def test_text_is_read_back():
 
 PASSES = (
     lambda program: program,
+    partial(factor_sums, target=AVX512),
     partial(batch_innermost, target=AVX512),
     partial(assign_layouts, target=AVX2),
     partial(pack_matmuls, target=AVX512),
