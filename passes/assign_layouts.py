@@ -115,7 +115,7 @@ class _Assignment:
         found = product_of(kernel)
         roles = found and found.convolution
         if roles is not None and self.wants_blocks(kernel, roles):
-            return self.convolve(step, kernel, roles)
+            return not self.stands_alone(step, roles) and self.convolve(step, kernel, roles)
         given = {
             buffer.name
             for buffer, array in zip(kernel.inputs, step.inputs, strict=True)
@@ -167,6 +167,11 @@ class _Assignment:
             # where something else stands in the place of channels, that would be cut into blocks
             and all(names_in(store.index[CHANNEL]) <= {roles.out, roles.group} for store in kernel.stores)
         )
+
+    def stands_alone(self, step: Call, roles: Convolution) -> bool:
+        """Whether it is a product of matrices between plain arrays: blocks would cost a copy at both ends."""
+        plain = self.made_blocked.isdisjoint(a for a in step.inputs if a is not None)
+        return roles.is_pointwise and plain and set(step.outputs) <= set(self.old.results)
 
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
         how = None

@@ -19,7 +19,7 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
 from ..ir.kernel.types import NUMPY, bits, is_floating
-from .blocking import Rewriting, fresh, zero_of
+from .blocking import Rewriting, fresh, squeezed, zero_of
 from .collapse import Substituted, collapsed
 from .llvm.matmul import Dots, Panels, tile
 from .llvm.schedule import runs_once
@@ -77,8 +77,9 @@ class _Packing:
             self.frozen |= set(made.outputs)
 
     def call(self, call: Call) -> Call:
-        found = product_of(call.kernel)
-        if found and found.windowed:
+        found, narrow = product_of(call.kernel), product_of(squeezed(call.kernel))
+        pointwise = narrow and narrow.convolution and narrow.convolution.is_pointwise
+        if found and found.windowed and not pointwise:
             return call
         as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
         flat = collapsed(call.kernel)

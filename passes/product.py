@@ -254,6 +254,11 @@ class Convolution:
     window: tuple[int, ...]
 
     @property
+    def is_pointwise(self) -> bool:
+        """Whether it is one product of matrices for each image."""
+        return self.group is None and {*self.window, *self.stride} == {1} and not any(self.padding)
+
+    @property
     def depthwise(self) -> bool:
         return self.channel is None and self.group == self.out
 

@@ -107,3 +107,25 @@ def test_a_product_by_columns_may_be_written_either_way():
         found = product_of(parse(form)).by_columns
         assert (found.left.buffer, found.right.buffer) == ("x", "w")
         assert (found.row, found.column, found.outer, found.turned) == ("i", "j", (), form is turned)
+
+
+WEIGHT_GRADIENT = """kernel k(g: f32[8,4,5,5], x: f32[8,6,5,5], m: f32[4,6,3,3]) -> (y: f32[4,6,3,3], z: f32[4,6,3,3]) {
+  parallel o:4 c:6 a:3 b:3
+  t = sum(n:8 i:5 j:5) (g[n, o, i, j] * x[n, c, i+a-1, j+b-1 else 0.0])
+  y[o, c, a, b] = t
+  z[o, c, a, b] = (t * m[o, c, a, b])
+}"""  # noqa: E501
+
+
+def test_a_weight_gradient_may_have_several_results():
+    """They are read as one: it would be no gradient of a convolution else, and none of its step laid out."""
+    found = product_of(verify(parse(WEIGHT_GRADIENT)))
+    assert found is not None and found.windowed is not None and found.windowed.gradient
+    apart = parse(WEIGHT_GRADIENT.replace("z[o, c, a, b]", "z[o, c, b, a]"))
+    assert product_of(apart).windowed is None
+
+
+def test_columns_are_no_taps():
+    """Three taps fill no vector: the channels of the same factor are the columns."""
+    found = product_of(parse(WEIGHT_GRADIENT.replace("m[o, c, a, b]", "1.0"))).by_columns
+    assert (found.column, found.row, found.outer) == ("c", "o", ("a", "b"))
