@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store
-from ..ir.kernel.scalar import Const, Expr, Op, Read, Ref, const, op, read, ref, walk
+from ..ir.kernel.scalar import Const, Expr, Op, Read, Ref, cast, const, op, read, ref, walk
 from ..ir.kernel.types import bits, is_floating
 from .blocking import fresh, squeezed
 from .collapse import Substituted, collapsed
@@ -141,7 +141,8 @@ class _Factoring:
                     yield _Factor(condition, self.kernel.free_axes(condition), is_condition=True)
                 yield from self.factors_of(inner)
         else:
-            yield _Factor(value, free)
+            untyped = isinstance(value, Const) and value.dtype is None
+            yield _Factor(cast(value, self.dtype) if untyped else value, free)
 
     def kernels(self) -> list[Kernel]:
         """None where the sum is as good as it is."""
@@ -228,7 +229,7 @@ class _Factoring:
         return value
 
     def reading(self, kernel: Kernel) -> Kernel:
-        """The kernel with those inputs that it reads."""
-        used = {access.buffer for _, access in kernel.replace(inputs=()).reads}
+        """The kernel with those inputs that it reads, or is in place of."""
+        used = {access.buffer for _, access in kernel.reads} | {output.inplace for output in kernel.outputs}
         inputs = (*self.kernel.inputs, *self.buffers)
         return kernel.replace(inputs=tuple(buffer for buffer in inputs if buffer.name in used))

@@ -71,6 +71,19 @@ def test_what_is_summed_apart(name, monkeypatch):
     check(program(form), made)
 
 
+def test_what_is_updated_in_place_is_read_first(monkeypatch):
+    monkeypatch.setattr(module, "CALL", -1e9)
+    text = (
+        "kernel f(p: f32[6,6], w: f32[6,6]) -> (y: f32[6,6] inplace p) {\n  parallel i:6 j:6\n"
+        "  t = sum(k:6) (2.0 * w[k, j])\n  y[i, j] = (p[i, j] - t)\n}"
+    )
+    form = verify(parse(text))
+    made = factor_sums(program(form), AVX512)
+    assert [call.kernel.outputs[0].inplace for call in made.calls] == [None, "p"]
+    form = verify(parse(text.replace("(p[i, j] - t)", "t")))
+    assert [b.name for b in factored(form)[-1].inputs] == ["p", "s0"]
+
+
 @pytest.mark.parametrize(
     "form",
     [
