@@ -13,7 +13,6 @@ from typing import final
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Kernel, Local, Reduce, Store, names
 from ..ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, walk
-from ..ir.memo import remember
 
 Bounds = dict[str, list[tuple[Affine, int]]]
 FEW = 8  # columns that fill no vector
@@ -164,18 +163,14 @@ class Product:
         return _windowed(self)
 
 
-# By identity: whoever asks compares the stage with the kernel's own.
-_products: dict[int, tuple[Kernel, tuple[Product, ...]]] = {}
-
-
 def products(kernel: Kernel) -> tuple[Product, ...]:
     """Every sum of products among the kernel's stages."""
-    known = _products.get(id(kernel))
-    if known is None or known[0] is not kernel:
+    known = kernel.derived.get(products)
+    if known is None:
         sums = (s for s in kernel.stages if isinstance(s, Reduce) and s.combine == "sum")
         found = (Product(kernel, s) for s in sums if isinstance(s.value, Op) and s.value.name == "mul")
-        known = remember(_products, id(kernel), (kernel, tuple(found)))
-    return known[1]
+        known = kernel.derived[products] = tuple(found)
+    return known
 
 
 def product_of(kernel: Kernel) -> Product | None:
