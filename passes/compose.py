@@ -52,7 +52,8 @@ from ..ir.memo import remember
 from .hoist import hoisted
 from .index_check import index_check, trusted
 from .lower import numbered
-from .pieces import CHEAP, Piece, piece_of, plain, signature
+from .pieces import CHEAP, Piece, piece_of, signature
+from .product import plain
 
 
 def compose(body: Graph) -> Kernel:

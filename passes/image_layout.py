@@ -17,8 +17,8 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
 from ..ir.kernel.scalar import Expr, read
 from ..ir.kernel.substitute import Substitution
+from .product import Windowed
 from .program import Array, Call, Program, Step
-from .windowed import Windowed
 
 Order = tuple[int, ...]
 

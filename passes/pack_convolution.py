@@ -23,7 +23,7 @@ from ..ir.kernel.form import Axis, Buffer, Kernel, Store
 from ..ir.kernel.scalar import Read, read
 from ..ir.kernel.substitute import Substitution
 from .blocking import CHANNEL, block, can_block, fresh, split_axis
-from .convolution import Convolution
+from .product import Convolution
 from .schedules.steps import (
     Block,
     Bound,

@@ -15,6 +15,7 @@ threads) is the schedule's business, which stands apart.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -300,6 +301,11 @@ class Kernel:
                 "give a constant its type: f32(1.0)",
             )
         return dtype
+
+    @cached_property
+    def derived(self) -> dict[Callable, Any]:
+        """What was worked out of the kernel, by the function that does: it goes when the kernel goes."""
+        return {}
 
     @cached_property
     def _dtype_memo(self) -> dict[Expr, str | None]:

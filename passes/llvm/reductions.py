@@ -11,6 +11,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
+from ..product import Bounds, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target
@@ -117,13 +118,20 @@ class Reductions(Results):
 
     # ---- what lies outside
     @cached_property
-    def bounds(self) -> dict[str, dict[str, list[tuple[Affine, int]]]]:
+    def bounds(self) -> dict[str, Bounds]:
         """For each sum of products: the axes that a guard limits, and the indices that stay inside with them,
         each with its size."""
         if not self.schedule.has(Bound):
             return {}
-        sums = (stage for stage in self.kernel.stages if isinstance(stage, Reduce))
-        return {stage.name: bounds(self.kernel, stage, self.schedule.peeled) for stage in sums}
+        found = {}
+        for product in products(self.kernel):
+            limits = product.bounds(next(iter(self.schedule.peeled), None))
+            if limits is None:
+                raise Unsayable(
+                    f"{self.kernel.name}: a guard here is the bound of one loop", f"at: {product.stage}"
+                )
+            found[product.stage.name] = limits
+        return found
 
     def is_nothing(self, factor: Expr, point: Point) -> bool:
         """Whether a factor is a read beside its array, where zeros are."""
@@ -331,27 +339,3 @@ def effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Valu
         return carried
 
     return body
-
-
-def bounds(
-    kernel: Kernel, stage: Reduce, peeled: frozenset[str] = frozenset()
-) -> dict[str, list[tuple[Affine, int]]]:
-    """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
-
-    peeled: axes along which code knows of each window whether it leaves.  Raises Unsayable where a guard is
-    no bound of one loop, or where what lies outside is not zero.
-    """
-    own = set(names(stage.axes))
-    factors = stage.value.args if isinstance(stage.value, Op) and stage.value.name == "mul" else ()
-    found: dict[str, list[tuple[Affine, int]]] = {}
-    for access in (expr for expr in walk(stage.value) if isinstance(expr, Read)):
-        for d in kernel.unproved(access):
-            part, size = access.index[d], int(kernel.buffers[access.buffer].shape[d])
-            axes = own & part.names if isinstance(part, Affine) else set()
-            zero = access in factors and access.other is not None and access.other.value == 0
-            if zero and isinstance(part, Affine) and part.names & peeled:
-                continue
-            if not zero or len(axes) != 1:
-                raise Unsayable(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
-            found.setdefault(axes.pop(), []).append((part, size))
-    return found

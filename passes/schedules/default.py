@@ -11,7 +11,7 @@ from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
 from ..arrange_axes import STRIP
-from ..contraction import contractions
+from ..product import products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
 from .target import Target
 
@@ -28,8 +28,8 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     if not lanes_apart(kernel, vector):
         return Schedule(Scalar(vector))
     held = max(1, min(_most_vectors(kernel, vector), _size(kernel, vector) // target.lanes))
-    for roles in contractions(kernel):
-        if vector in roles.n + roles.m:
+    for roles in products(kernel):
+        if roles.is_matmul and vector in roles.n + roles.m:
             across = (roles.m if vector in roles.n else roles.n)[-1]
             rows = _tile(kernel, across, (8, 6, 4, 3, 2))
             unroll = unrolls({roles.k[-1]: min(4, _size(kernel, roles.k[-1]))})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.kernel.scalar import Const, Expr, Read
-from ..contraction import Contraction
+from ..product import Product
 from .halves import half_factors
 
 if TYPE_CHECKING:
     from .emit import Dims, Emitter
 
 
-def dot(emitter: Emitter, roles: Contraction) -> str:
+def dot(emitter: Emitter, roles: Product) -> str:
     """The variable that holds the sums, a tensor over the tiles of M and N."""
     dtype, left_factor, right_factor = half_factors(emitter.kernel, roles) or ("f32", roles.left, roles.right)
     m, n = emitter.schedule.tiles

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from time import time_ns
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from lamina.passes.schedules.steps import Schedule, parse
 def quicker(monkeypatch, request):
     """Each other schedule wins its race: no outcome hangs on a clock.  Nothing is known of earlier tests."""
     monkeypatch.setattr(tuning, "_raced", lambda one, two, runs=0: (2.0 - (one is not two), 2.0))
-    monkeypatch.setattr(backend, "version", lambda: request.node.name)
+    version = f"{request.node.name} {time_ns()}"
+    monkeypatch.setattr(backend, "version", lambda: version)
     monkeypatch.setattr(tuning, "_time", lambda run: 2.0)
     backend.forget()
     yield
