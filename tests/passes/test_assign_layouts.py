@@ -20,7 +20,7 @@ from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, 
 from lamina.passes.image_layout import permuted
 from lamina.passes.pack_matmuls import pack_matmuls
 from lamina.passes.program import Program
-from lamina.passes.schedules.steps import Pack
+from lamina.passes.schedules.steps import Peel
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.runtime.native import Executable
 
@@ -66,7 +66,7 @@ def test_a_pointwise_convolution_that_stands_alone_is_a_product():
     b = Builder("net", (2, 16, 6, 6))
     before = b.program(b.conv(b.image, 32, 1))
     after = pack_matmuls(assign_layouts(before, AVX512), AVX512)
-    assert [call.how.has(Pack) for call in after.calls if call.name != "pack"] == [True]
+    assert [call.how.has(Peel) for call in after.calls if call.name != "pack"] == [True]
     check(before, after)
     b = Builder("net", (2, 16, 6, 6))
     after = assign_layouts(b.program(b.conv(b.conv(b.image, 32, 1), 32, 1)), AVX512)
