@@ -162,6 +162,8 @@ def windows(kernel: Kernel, roles: Windowed, target: Target) -> Schedule:
     side = next(n for n in (4, 3, 2, 1) if n * n <= max(1, registers // 4 * 3))
     side = side if len(axes) == 2 else 2 * side
     sizes = {axis: min(extent[axis], side) for axis in axes}
+    if prod(int(axis.extent) for axis in roles.stage.axes) <= 2 * lanes:  # adding up lanes is most of it
+        lanes = max(4, lanes // 4)
     rows = next((axis for axis in roles.stage.axes if axis.name != roles.batch), None)
     steps = [Residues(), Vectorise(roles.batch, 1, lanes), *tiles(sizes), Bound(), Join()]
     if rows is not None:
