@@ -22,6 +22,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
 from . import headroom
 from .emit import lower, symbol
+from .helper import asked_options
 from .schedule import Schedule, default_schedule, units
 from .target import AVX2, AVX512, BASELINE, Target
 
@@ -143,7 +144,8 @@ def emit_object(text: str, target: Target) -> bytes:
         module.verify()
     except RuntimeError as error:
         raise KernelError("LLVM refuses the emitted text", str(error).strip()) from error
-    return compiler.emit_object(module)
+    with _LOCK, asked_options(text):  # which hold for all of the process
+        return compiler.emit_object(module)
 
 
 @apart

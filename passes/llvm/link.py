@@ -30,11 +30,15 @@ from ..plan_memory import plan_memory
 from ..program import Alias, Array, Call, Host, Program
 from ..with_checks import with_checks
 from .code import Code
+from .conv_rows import Rows
 from .generate import code_of
 from .pool import LAUNCH
+from .schedule import Schedule
 from .target import Target
 
 ABI = 1  # of the table, the manifest and the pool: part of every key in the cache
+
+UNROLLED = 600  # lines of text of a scheduled kernel
 
 POOL, MOST, ARENA, FIRST = 0, 1, 2, 3  # the table's fixed entries, and the first array's
 
@@ -180,7 +184,7 @@ def link(
         entries = {phase.symbol for phase in code.phases}
         if not entries <= defined:
             defined.update(entries)
-            texts.append(_mergeable(code))
+            texts.append(_options(call, code) + _mergeable(code))
             ready(texts[-1])
         return code.scratch
 
@@ -227,6 +231,17 @@ def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
 
 def _kind(array: Array) -> Kind:
     return array.dtype, array.shape
+
+
+def _options(call: Call, code: Code) -> str:
+    """The line that tells LLVM to leave addresses as they are; none where it does well to change them.
+
+    Loop strength reduction takes two thirds of the time for what is unrolled far, and the more so the more is
+    (40 of 60 ms for a first convolution's rows, EPYC, 2026-11-25).  Rows and long unrolled loops run as fast
+    or faster without it, up to 1.6 times; the sums of windows lose 3 to 18 %, Winograd's functions 2 %.
+    """
+    unrolled = isinstance(call.how, Schedule) and code.text.count("\n") > UNROLLED
+    return "; -disable-lsr\n" if unrolled or isinstance(call.how, Rows) else ""
 
 
 def _mergeable(code: Code) -> str:
@@ -290,8 +305,10 @@ class _Main:
         """End the native part here, and let Python do its own."""
         if self.lines:
             symbol = f"{self.entry}_{len(self.functions)}"
+            # Not optimised: thousands of lines that only load, store and call, which take a third of the time
+            # so (130 ms for a GPT's training step, EPYC, 2026-11-25) and run as fast.
             head = [
-                f"define i64 @{symbol}(ptr %table) nounwind {{",
+                f"define i64 @{symbol}(ptr %table) nounwind noinline optnone {{",
                 f"  %args = alloca [{max(self.width, 1)} x ptr], align 64",
                 "  %pool = load ptr, ptr %table, align 8",
                 f"  %most.at = getelementptr i64, ptr %table, i64 {MOST}",
