@@ -53,7 +53,7 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     Equal kernels have equal code, whatever they are called; where the slowest axis can be left open, so have
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
-    how, kernel = call.how, prove(call.kernel.replace(name="kernel"))
+    how, kernel = call.how, prove(call.kernel).replace(name="kernel")
     if not (how is None or isinstance(how, Schedule)):
         return how.code(call.kernel, target), ()
     code, symbols = _generic(kernel, _Key(how), target)
