@@ -56,11 +56,7 @@ class Substituted(Rewrite):
 
 def collapsed(kernel: Kernel) -> Kernel:
     """The same kernel over as few axes and dims as it needs; its arrays are the same memory, but flat."""
-    kernel = _without_units(kernel)
-    kernel = _flattened(kernel)
-    while (pair := next(_mergeable(kernel), None)) is not None:
-        kernel = _merged(kernel, *pair)
-    return kernel
+    return _merged(_flattened(_without_units(kernel)))
 
 
 def _size(buffer: Buffer) -> int:
@@ -151,44 +147,62 @@ def _flattened(kernel: Kernel) -> Kernel:
 
 # ---- axes that are one
 class _Merged(Rewrite):
-    """`slow` and `fast` as one axis, under the slow one's name."""
+    """Runs of axes as one, under the slowest one's name.
 
-    def __init__(self, slow: str, fast: Axis):
+    fastest: the last axis of each run, by the slowest; extents: of each run; gone: the others.
+    """
+
+    def __init__(self, fastest: dict[str, str], extents: dict[str, int], gone: set[str]):
         super().__init__()
-        self.slow, self.fast = slow, fast
+        self.fastest, self.extents, self.gone = fastest, extents, gone
 
     def affine(self, index: Affine) -> Affine:
         terms = dict(index.terms)
-        if self.fast.name in terms:
-            terms[self.slow] = terms.pop(self.fast.name)
-        return Affine.of(terms, index.constant)
+        kept = {name: c for name, c in terms.items() if name not in self.gone and name not in self.fastest}
+        kept |= {slow: terms[fast] for slow, fast in self.fastest.items() if fast in terms}
+        return Affine.of(kept, index.constant)
 
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(
-            Axis(a.name, int(a.extent) * int(self.fast.extent)) if a.name == self.slow else a
-            for a in axes
-            if a.name != self.fast.name
-        )
+        return tuple(Axis(a.name, self.extents[a.name]) for a in axes if a.name not in self.gone)
 
     def ref(self, expr: Ref) -> Expr:
-        return ref(expr.name, tuple(a for a in expr.axes if a != self.fast.name))
+        return ref(expr.name, tuple(a for a in expr.axes if a not in self.gone))
 
 
-def _merged(kernel: Kernel, slow: Axis, fast: Axis) -> Kernel:
-    return _rebuilt(kernel, _Merged(slow.name, fast))
+def _merged(kernel: Kernel) -> Kernel:
+    """The kernel with all axes that every index takes as one merged, those that stand first, first."""
+    indices = [dict(terms) for terms in {index.terms for index in _affine_indices(kernel)}]
+    groups = {names(axes) for axes in (kernel.parallel, *(stage.axes for stage in kernel.stages))}
+    extents = {name: int(extent) for name, extent in kernel.extents.items()}
+    fastest: dict[str, str] = {}
+    gone: set[str] = set()
+    while (pair := next(_mergeable(groups, indices, extents), None)) is not None:
+        slow, fast = pair
+        fastest[slow] = fastest.pop(fast, fast)
+        extents[slow] *= extents[fast]
+        gone.add(fast)
+        groups = {tuple(name for name in group if name != fast) for group in groups}
+        for terms in indices:
+            if fast in terms:
+                terms[slow] = terms.pop(fast)
+    return _rebuilt(kernel, _Merged(fastest, extents, gone)) if gone else kernel
 
 
-def _mergeable(kernel: Kernel) -> Iterator[tuple[Axis, Axis]]:
-    """Pairs of neighbouring axes, the slower first, that every index takes as one."""
-    indices = [part for _, index in accesses(kernel) for part in index if isinstance(part, Affine)]
+def _affine_indices(kernel: Kernel) -> Iterator[Affine]:
+    for _, index in accesses(kernel):
+        yield from (part for part in index if isinstance(part, Affine))
     for stage in kernel.stages:
-        indices += [e.index for e in walk(*stage.exprs) if isinstance(e, Coordinate)]
-    groups = {kernel.parallel, *(stage.axes for stage in kernel.stages)}
-    for group in sorted(groups, key=names):
+        yield from (e.index for e in walk(*stage.exprs) if isinstance(e, Coordinate))
+
+
+def _mergeable(
+    groups: set[tuple[str, ...]], indices: list[dict[str, int]], extents: dict[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of neighbouring axes, the slower first, that every index takes as one."""
+    for group in sorted(groups):
         for slow, fast in zip(group, group[1:], strict=False):
-            together = all(_beside(names(other), slow.name, fast.name) for other in groups)
-            apart = (i.coefficient(slow.name) != i.coefficient(fast.name) * fast.extent for i in indices)
-            if together and not any(apart):
+            apart = any(terms.get(slow, 0) != terms.get(fast, 0) * extents[fast] for terms in indices)
+            if not apart and all(_beside(other, slow, fast) for other in groups):
                 yield slow, fast
 
 

@@ -71,13 +71,11 @@ class Product:
 
 def product(kernel: Kernel) -> Product | None:
     """The roles in a collapsed kernel that is one product, with what is computed from it at its points."""
-    sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
-    if kernel.symbols or len(sums) != 1 or not isinstance(sums[0], Reduce) or runs_once(kernel):
+    stage = _sum_of_products(kernel)
+    if stage is None or kernel.symbols or runs_once(kernel):
         return None
-    (stage,) = sums
     form = stage.value
-    if stage.combine != "sum" or not (isinstance(form, Op) and form.name == "mul"):
-        return None
+    assert isinstance(form, Op)
     if any(s.axes for s in kernel.stages if s is not stage) or not is_floating(kernel.dtypes[stage.name]):
         return None
     parallel, k = names(kernel.parallel), names(stage.axes)
@@ -92,6 +90,14 @@ def product(kernel: Kernel) -> Product | None:
     row = max(rows, key=lambda axis: int(kernel.extents[axis])) if rows else None
     outer = tuple(axis for axis in parallel if axis not in (row, column))
     return Product(stage, form.args[1 - side], form.args[side], side, row, column, k, outer)
+
+
+def _sum_of_products(kernel: Kernel) -> Reduce | None:
+    """The one stage that is more than elementwise, if that adds up products."""
+    sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
+    if len(sums) != 1 or not isinstance(sums[0], Reduce) or sums[0].combine != "sum":
+        return None
+    return sums[0] if isinstance(sums[0].value, Op) and sums[0].value.name == "mul" else None
 
 
 def _stored_along(kernel: Kernel, axis: str) -> bool:
@@ -117,6 +123,8 @@ class _Packing:
         if windowed(call.kernel):
             return call
         as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
+        if _sum_of_products(call.kernel) is None:  # as most have none, before more is done
+            return as_it_was
         flat = collapsed(call.kernel)
         roles = product(flat)
         if roles is None:
