@@ -28,7 +28,7 @@ from ..passes.triton import toolchain
 from ..passes.triton.launches import launch_list, launch_plan
 from ..passes.triton.target import ANY
 from ..passes.triton.target import Target as Architecture
-from ..runtime import compiler, native
+from ..runtime import compiler, native, workers
 from ..runtime.cuda import executable as cuda
 from ..runtime.statistics import Statistics
 from .garbage import GARBAGE, Garbage
@@ -120,6 +120,8 @@ class Cpu:
     @contextmanager
     def compiler(self, nodes: int) -> Iterator[Compiler]:
         with compiler.Compiler(host_target(), expected=LINES_PER_NODE * nodes) as made:
+            if not workers.library.cache_info().currsize:
+                made.foresee(workers.text())  # which the first program to be loaded would wait for
             yield lambda programs: native.Executable.of_programs(programs, made)
 
     def apart(self, program: Program) -> Executable | None:

@@ -72,8 +72,14 @@ class Compiler:
 
     def add(self, text: str) -> None:
         """Have a text compiled, sooner or later.  Raises KernelError where LLVM has refused one."""
+        self._names.append(self._ask(text))
+
+    def foresee(self, text: str) -> None:
+        """Have a text compiled that somebody else will ask for: it is in the cache then."""
+        self._ask(text)
+
+    def _ask(self, text: str) -> str:
         name = disk.key("object", self._identity, text)
-        self._names.append(name)
         if name not in self._asked:
             self._asked.add(name)
             found = self.cache.get(name)
@@ -87,6 +93,7 @@ class Compiler:
                 self.hits += 1
                 self._made[name] = found
         self._deal()
+        return name
 
     def objects(self) -> tuple[bytes, ...]:
         """The objects of all texts, in the order of `add`.  Raises KernelError for a text LLVM refuses."""
@@ -267,8 +274,12 @@ def _has_python() -> bool:
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
-def a_core_is_idle(told: str = "/proc/loadavg") -> bool:
-    """Whether a core that this process may use has nothing to do now, as far as that file tells."""
+def a_core_is_idle(told: str = "/proc/loadavg", tasks: str = "/proc/self/task") -> bool:
+    """Whether a core that this process may use has nothing to do now, as far as these files tell.
+
+    Other threads of this process that run are taken for those of a library that spin for a while after a
+    product (OpenBLAS's: 100 ms), as they do when what was recorded is compiled.
+    """
     if not _has_python():
         return False
     if sys.platform != "linux":
@@ -276,6 +287,17 @@ def a_core_is_idle(told: str = "/proc/loadavg") -> bool:
     try:
         with open(told) as file:
             running = int(file.read().split()[3].split("/")[0])  # on all cores, this thread among them
+        if running > 1:
+            running -= max(sum(_runs(f"{tasks}/{number}/stat") for number in os.listdir(tasks)) - 1, 0)
     except (OSError, ValueError, IndexError):
         return False
     return len(os.sched_getaffinity(0)) > 1 and running < (os.cpu_count() or 1)
+
+
+def _runs(stat: str) -> bool:
+    """Whether a thread runs, by its file."""
+    try:
+        with open(stat) as file:
+            return file.read().rpartition(")")[2].split()[0] == "R"
+    except (OSError, IndexError):  # it has ended
+        return False

@@ -184,7 +184,7 @@ def link(
         entries = {phase.symbol for phase in code.phases}
         if not entries <= defined:
             defined.update(entries)
-            texts.append(_options(call, code) + _mergeable(code))
+            texts.append(module_text(call, code))
             ready(texts[-1])
         return code.scratch
 
@@ -233,19 +233,11 @@ def _kind(array: Array) -> Kind:
     return array.dtype, array.shape
 
 
-def _options(call: Call, code: Code) -> str:
-    """The line that tells LLVM to leave addresses as they are; none where it does well to change them.
+def module_text(call: Call, code: Code) -> str:
+    """The text of a code for LLVM, with the options that it is to be compiled with.
 
-    Loop strength reduction takes two thirds of the time for what is unrolled far, and the more so the more is
-    (40 of 60 ms for a first convolution's rows, EPYC, 2026-11-25).  Rows and long unrolled loops run as fast
-    or faster without it, up to 1.6 times; the sums of windows lose 3 to 18 %, Winograd's functions 2 %.
+    Its entries are declared mergeable: codes may share one, which equal names say is equal.
     """
-    unrolled = isinstance(call.how, Schedule) and code.text.count("\n") > UNROLLED
-    return "; -disable-lsr\n" if unrolled or isinstance(call.how, Rows) else ""
-
-
-def _mergeable(code: Code) -> str:
-    """The text with its entries declared mergeable: codes may share one, which equal names say is equal."""
     text = code.text
     for symbol in dict.fromkeys(phase.symbol for phase in code.phases):  # phases too may share one
         plain = f"define void @{symbol}("
@@ -254,7 +246,18 @@ def _mergeable(code: Code) -> str:
                 f"{code.kernel.name}: the code does not define its phase", f"missing: {plain}..."
             )
         text = text.replace(plain, f"define weak_odr void @{symbol}(", 1)
-    return text
+    return f"; -disable-lsr\n{text}" if _says_addresses(call, code) else text
+
+
+def _says_addresses(call: Call, code: Code) -> bool:
+    """Whether LLVM had better leave addresses as they are written.
+
+    Loop strength reduction takes two thirds of the time for what is unrolled far, and the more so the more is
+    (40 of 60 ms for a first convolution's rows, EPYC, 2026-11-25).  Rows and long unrolled loops run as fast
+    or faster without it, up to 1.6 times; the sums of windows lose 3 to 18 %, Winograd's functions 2 %.
+    """
+    unrolled = isinstance(call.how, Schedule) and code.text.count("\n") > UNROLLED
+    return unrolled or isinstance(call.how, Rows)
 
 
 class _Main:

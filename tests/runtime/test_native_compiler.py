@@ -108,6 +108,19 @@ def test_a_text_alone_is_compiled_with_the_options_that_it_asks_for(eager):
             assert objects == tuple({LOOP: plain, asking: asked}[text] for text in given)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_threads_of_this_process_that_spin_do_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    told, tasks = tmp_path / "loadavg", tmp_path / "task"
+    told.write_text("0.00 0.00 0.00 2/99 5")
+    for number, states in enumerate(("R", "RS", "RR")):
+        for thread, state in enumerate(states):
+            (tasks / str(thread)).mkdir(parents=True, exist_ok=True)
+            (tasks / str(thread) / "stat").write_text(f"{thread} (a name) with ) {state} 1 2 3")
+        assert module.a_core_is_idle(str(told), str(tasks)) == (number == 2)
+
+
 def test_one_text_twice_is_compiled_once():
     (text,) = texts(1)
     compiler, objects = compile_all([text, text, text])
