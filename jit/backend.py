@@ -70,18 +70,20 @@ class Compiled:
 
     def _compile(self, key: str) -> None:
         held = collector.put_off()
-        weights, main = self._programs()
-        if self.options.tune and self.target.language == "llvm":
-            began = perf_counter()
-            main, self.tuned = tune(main, self.options.tune, version(), shown)
-            self.searching = perf_counter() - began
+        with self.target.compiler(len(self.before.nodes)) as compiled:
+            weights, main = self._programs()
+            if self.options.tune and self.target.language == "llvm":
+                began = perf_counter()
+                main, self.tuned = tune(main, self.options.tune, version(), shown)
+                self.searching = perf_counter() - began
+            executables = compiled([weights, main] if weights.results else [main])
         position = {array: i for i, array in enumerate(self._params)}
         self.first_params = [position[a] for a in weights.params] if weights.results else []
         handed = {array: -1 - j for j, array in enumerate(weights.results)}
         self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
         self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
-        self.first = self.target.executable(weights) if weights.results else None
-        self.main = self.target.executable(main)
+        self.first = executables[0] if weights.results else None
+        self.main = executables[-1]
         about = [self.first_params, self.main_params, self.kernel_names, list(map(astuple, self.tuned))]
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:

@@ -26,11 +26,7 @@ EXTENT = "extent"  # the symbol that `generalised` puts for the slowest axis
 
 def collapsed(kernel: Kernel) -> Kernel:
     """The same kernel over as few axes and dims as it needs; its arrays are the same memory, but flat."""
-    kernel = _without_units(kernel)
-    kernel = _flattened(kernel)
-    while (pair := next(_mergeable(kernel), None)) is not None:
-        kernel = _merged(kernel, *pair)
-    return kernel
+    return _merged(_flattened(_without_units(kernel)))
 
 
 def _size(buffer: Buffer) -> int:
@@ -88,24 +84,46 @@ def _flat_index(buffer: Buffer, index: Index) -> Index:
 
 
 # ---- axes that are one
-def _merged(kernel: Kernel, slow: Axis, fast: Axis) -> Kernel:
-    """The kernel with one axis, under the slow one's name, whose index is `fast.extent` * slow + fast."""
-    one = Axis(slow.name, int(slow.extent) * int(fast.extent))
-    indices = {slow.name: ZERO, fast.name: as_affine(one.name)}
-    return Substitution(indices=indices, axes={slow.name: (one,), fast.name: ()}).kernel(kernel)
+def _merged(kernel: Kernel) -> Kernel:
+    """The kernel with all axes that every index takes as one merged, those that stand first, first."""
+    indices = [dict(terms) for terms in {index.terms for index in _affine_indices(kernel)}]
+    groups = {names(axes) for axes in (kernel.parallel, *(stage.axes for stage in kernel.stages))}
+    extents = {name: int(extent) for name, extent in kernel.extents.items()}
+    fastest: dict[str, str] = {}
+    gone: set[str] = set()
+    while (pair := next(_mergeable(groups, indices, extents), None)) is not None:
+        slow, fast = pair
+        fastest[slow] = fastest.pop(fast, fast)
+        extents[slow] *= extents[fast]
+        gone.add(fast)
+        groups = {tuple(name for name in group if name != fast) for group in groups}
+        for terms in indices:
+            if fast in terms:
+                terms[slow] = terms.pop(fast)
+    if not gone:
+        return kernel
+    indices = dict.fromkeys((*gone, *fastest), ZERO)
+    indices |= {fast: as_affine(slow) for slow, fast in fastest.items()}
+    axes: dict[str, tuple[Axis, ...]] = dict.fromkeys(gone, ())
+    axes |= {slow: (Axis(slow, extents[slow]),) for slow in fastest}
+    return Substitution(indices=indices, axes=axes).kernel(kernel)
 
 
-def _mergeable(kernel: Kernel) -> Iterator[tuple[Axis, Axis]]:
-    """Pairs of neighbouring axes, the slower first, that every index takes as one."""
-    indices = [part for _, index in accesses(kernel) for part in index if isinstance(part, Affine)]
+def _affine_indices(kernel: Kernel) -> Iterator[Affine]:
+    for _, index in accesses(kernel):
+        yield from (part for part in index if isinstance(part, Affine))
     for stage in kernel.stages:
-        indices += [e.index for e in walk(*stage.exprs) if isinstance(e, Coordinate)]
-    groups = {kernel.parallel, *(stage.axes for stage in kernel.stages)}
-    for group in sorted(groups, key=names):
+        yield from (e.index for e in walk(*stage.exprs) if isinstance(e, Coordinate))
+
+
+def _mergeable(
+    groups: set[tuple[str, ...]], indices: list[dict[str, int]], extents: dict[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of neighbouring axes, the slower first, that every index takes as one."""
+    for group in sorted(groups):
         for slow, fast in zip(group, group[1:], strict=False):
-            together = all(_beside(names(other), slow.name, fast.name) for other in groups)
-            apart = (i.coefficient(slow.name) != i.coefficient(fast.name) * fast.extent for i in indices)
-            if together and not any(apart):
+            apart = any(terms.get(slow, 0) != terms.get(fast, 0) * extents[fast] for terms in indices)
+            if not apart and all(_beside(other, slow, fast) for other in groups):
                 yield slow, fast
 
 

@@ -52,7 +52,7 @@ from ..ir.memo import remember
 from .hoist import hoisted
 from .index_check import index_check, trusted
 from .lower import numbered
-from .pieces import CHEAP, Piece, piece_of, signature
+from .pieces import CHEAP, Piece, Pure, piece_of, signature
 from .product import plain
 
 
@@ -150,6 +150,7 @@ class _Composer:
         self.ended: dict[Value, list[Store]] = {}
         self.dtypes: dict[str, str] = {}
         self._roots: dict[tuple[Value, int], list[tuple[Value, int]]] = {}
+        self._operands: dict[Node, dict[str, Value]] = {}
         self._at: dict[tuple, Expr] = {}
         self._seen: dict[Value, dict[tuple, None]] = {}
         self.trusting: dict[tuple[Expr, int], Value] = {}  # indices from data, and the sizes they are below
@@ -199,14 +200,8 @@ class _Composer:
         weights: dict[Value, float] = {}
         several = any(piece.pure is None for piece in self.pieces.values())
         for node, piece in self.pieces.items():
-            inputs = [b.name for b in piece.kernel.inputs]
-            given = [v for v in node.inputs if v is not None]
-            for name, value in zip(inputs, given, strict=True):
-                reading = sum(
-                    any(isinstance(e, Read) and e.buffer == name for e in walk(*s.exprs))
-                    for s in piece.kernel.stages
-                )
-                loops[value] = loops.get(value, 0) + reading
+            for name, value in self.operands_of(node).items():
+                loops[value] = loops.get(value, 0) + piece.readings[name]
         found: set[Value] = set()
         for node, piece in self.pieces.items():
             if piece.pure is None:
@@ -271,20 +266,22 @@ class _Composer:
         if node is None or pure is None:
             yield value, d
             return
-        yield from self.along(node, pure[number].value, pure[number].axes[d])
+        yield from self.along(node, pure[number], pure[number].axes[d])
 
-    def along(self, node: Node, value: Expr, axis: str, *more: Expr) -> Iterator[tuple[Value, int]]:
-        """The roots of what a node's expression reads along an axis of its own."""
+    def along(self, node: Node, what: Pure | Piece, axis: str) -> Iterator[tuple[Value, int]]:
+        """The roots of what a node reads along an axis of its own, all of it or for one output."""
         operands = self.operands_of(node)
-        for e in walk(value, *more):
-            if isinstance(e, Read):
-                for d, part in enumerate(e.index):
-                    if plain(part) == axis:
-                        yield from self.roots(operands[e.buffer], d)
+        for buffer, d in what.along.get(axis, ()):
+            yield from self.roots(operands[buffer], d)
 
     def operands_of(self, node: Node) -> dict[str, Value]:
-        inputs = self.pieces[node].kernel.inputs
-        return {b.name: v for b, v in zip(inputs, (v for v in node.inputs if v is not None), strict=True)}
+        """What each buffer of a node's piece is."""
+        found = self._operands.get(node)
+        if found is None:
+            names = [buffer.name for buffer in self.pieces[node].kernel.inputs]
+            given = [value for value in node.inputs if value is not None]
+            found = self._operands[node] = dict(zip(names, given, strict=True))
+        return found
 
     def found(self, roots: list[tuple[Value, int]]) -> Iterator[Affine]:
         """Where the roots run already; stored values know best."""
@@ -296,9 +293,8 @@ class _Composer:
     # ---- pieces with stages
     def stage(self, node: Node, piece: Piece) -> None:
         kernel = piece.kernel
-        exprs = [e for s in kernel.stages for e in s.exprs]
         inner = [a for a in kernel.axes if a not in kernel.parallel]
-        roots = {a.name: list(self.along(node, exprs[0], a.name, *exprs[1:])) for a in kernel.axes}
+        roots = {a.name: list(self.along(node, piece, a.name)) for a in kernel.axes}
         axes: dict[str, Subscript] = {}
         if self.parallel is None:
             own = {a.name: self.axis("i", int(a.extent)) for a in kernel.parallel}

@@ -102,9 +102,12 @@ class _Packing:
             self.frozen |= set(made.outputs)
 
     def call(self, call: Call) -> Call:
-        found, narrow = product_of(call.kernel), product_of(squeezed(call.kernel))
-        pointwise = narrow and narrow.convolution and narrow.convolution.is_pointwise
-        if found and found.windowed and not pointwise:
+        found = product_of(call.kernel)
+        if found is not None and found.windowed:
+            narrow = product_of(squeezed(call.kernel))
+            if not (narrow and narrow.convolution and narrow.convolution.is_pointwise):
+                return call
+        if found is None:  # as most have none, before more is done
             return call
         as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
         flat = collapsed(call.kernel)

@@ -8,8 +8,10 @@ points of the kernel that they are in.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from ..ir.graph import Node
 from ..ir.kernel.affine import Affine, as_affine
@@ -49,6 +51,11 @@ class Pure:
     axes: tuple[str, ...]
     value: Expr
 
+    @cached_property
+    def along(self) -> dict[str, list[tuple[str, int]]]:
+        """The dimensions of buffers that it reads along each axis, as (buffer, dimension)."""
+        return dimensions_along(self.value)
+
 
 @dataclass(frozen=True, eq=False)
 class Piece:
@@ -65,6 +72,17 @@ class Piece:
     def weight(self) -> int:
         """What one element costs."""
         return sum(cost(e) for stage in self.kernel.stages for e in stage.exprs)
+
+    @cached_property
+    def readings(self) -> Counter[str]:
+        """How many of its stages read each buffer."""
+        read = ({e.buffer for e in walk(*s.exprs) if isinstance(e, Read)} for s in self.kernel.stages)
+        return Counter(chain.from_iterable(read))
+
+    @cached_property
+    def along(self) -> dict[str, list[tuple[str, int]]]:
+        """The dimensions of buffers that its stages read along each axis, as (buffer, dimension)."""
+        return dimensions_along(*(e for stage in self.kernel.stages for e in stage.exprs))
 
     @cached_property
     def parallel(self) -> tuple[int, ...]:
@@ -196,6 +214,18 @@ def _pure(kernel: Kernel) -> dict[int, Pure] | None:
         if len({a for a in axes if a}) < len([a for a in axes if a]):
             return None
         found[numbers[stage.buffer]] = Pure(tuple(axes), stage.value)
+    return found
+
+
+def dimensions_along(*exprs: Expr) -> dict[str, list[tuple[str, int]]]:
+    """The (buffer, dimension) that expressions read at each axis as it stands."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for e in walk(*exprs):
+        if isinstance(e, Read):
+            for d, part in enumerate(e.index):
+                axis = plain(part)
+                if axis is not None:
+                    found.setdefault(axis, []).append((e.buffer, d))
     return found
 
 

@@ -56,7 +56,7 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     Equal kernels have equal code, whatever they are called; where the slowest axis can be left open, so have
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
-    how, kernel = call.how, prove(call.kernel.replace(name="kernel"))
+    how, kernel = call.how, prove(call.kernel).replace(name="kernel")
     if how is not None and how.winograd is not None:
         code, symbols = _winograd(kernel, how.winograd, target), ()
     else:

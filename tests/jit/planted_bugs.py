@@ -150,8 +150,8 @@ BUGS = (
         "{panel.name: width, lane.name: 1}", "{panel.name: width - 1, lane.name: 1}", "a wide map",
         "pass pack_matmuls", "linear"),
     # code
-    Bug("an axis too short", "passes.collapse:_merged", "int(slow.extent) * int(fast.extent)",
-        "int(slow.extent) * int(fast.extent) - 1", "rectified", "pass collapse", "relu"),
+    Bug("an axis too short", "passes.collapse:_merged", "(Axis(slow, extents[slow]),)",
+        "(Axis(slow, extents[slow] - 1),)", "rectified", "pass collapse", "relu"),
     Bug("NaN mishandled in max", "passes.llvm.expressions:Expressions.extreme",
         "if _is_number(first):", "if True:", "the larger", "native code", "maximum"),
     Bug("max for min", "passes.llvm.expressions:Expressions.extreme", '"ogt" if name == "max" else "olt"',

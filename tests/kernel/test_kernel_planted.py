@@ -1,6 +1,7 @@
 """Planted bugs: each must be seen by the net meant for it, the verifier or the comparison of results."""
 
 from dataclasses import replace
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ BROKEN_GENERATOR = {
     "axes merged that run apart": (
         collapse,
         "_mergeable",
-        lambda right: lambda kernel: zip(kernel.parallel, kernel.parallel[1:], strict=False),
+        lambda right: lambda groups, indices, extents: chain(*(map(pairwise, groups))),
         PROBES["add"].text,
     ),
     "left over dropped": (
