@@ -26,9 +26,9 @@ from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..passes import cache as disk
-from ..passes.pair_complex import pair_complex
+from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
-from ..passes.program import Array, Program
+from ..passes.programs.program import Array, Program
 from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target

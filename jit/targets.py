@@ -16,14 +16,14 @@ import numpy as np
 
 from ..ir.errors import ArgumentError
 from ..ir.graph import Graph
-from ..passes import fuse
-from ..passes.fuse import Limits
+from ..passes.graphs import fuse
+from ..passes.graphs.fuse import Limits
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
-from ..passes.memory_plan import MemoryPlan
 from ..passes.pipeline import Options, program_passes, to_program
-from ..passes.program import Array, Program
-from ..passes.prologue import prologue
+from ..passes.programs.memory_plan import MemoryPlan
+from ..passes.programs.program import Array, Program
+from ..passes.programs.prologue import prologue
 from ..passes.triton import toolchain
 from ..passes.triton.launches import launch_list, launch_plan
 from ..passes.triton.target import ANY

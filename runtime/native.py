@@ -27,11 +27,11 @@ import numpy as np
 from ..ir.errors import ArgumentValueError, KernelError, LaminaError
 from ..ir.kernel.types import NUMPY
 from ..passes import cache as disk
-from ..passes.host_parts import Check, OnHost, View
 from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Linked, Manifest, Native, link
-from ..passes.memory_plan import Place
-from ..passes.program import Call, Program
+from ..passes.programs.host_parts import Check, OnHost, View
+from ..passes.programs.memory_plan import Place
+from ..passes.programs.program import Call, Program
 from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
 from .compiler import Compiler

@@ -23,14 +23,14 @@ import numpy as np
 
 from ...ir.errors import KernelError
 from ...ir.kernel.types import NUMPY
-from ..host_parts import Check, OnHost, check, fields_from, on_host
-from ..index_check import index_check, trusted
-from ..memory_plan import MemoryPlan, Move, Place, roots, verify
-from ..plan_memory import plan_memory
-from ..program import Alias, Array, Call, Host, Program
+from ..kernels.index_check import index_check, trusted
+from ..programs.host_parts import Check, OnHost, check, fields_from, on_host
+from ..programs.memory_plan import MemoryPlan, Move, Place, roots, verify
+from ..programs.plan_memory import plan_memory
+from ..programs.program import Alias, Array, Call, Host, Program
+from ..programs.with_checks import with_checks
 from ..schedules.steps import Bound, Collapse
 from ..schedules.target import Target
-from ..with_checks import with_checks
 from .code import Code
 from .generate import code_of
 from .pool import LAUNCH

@@ -10,8 +10,8 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
-from ..arrange_axes import STRIP
-from ..product import products
+from ..kernels.arrange_axes import STRIP
+from ..kernels.product import products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
 from .target import Target
 

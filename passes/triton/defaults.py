@@ -16,7 +16,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Stage, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
-from ..product import Product, products
+from ..kernels.product import Product, products
 from .halves import half_factors
 from .scatter import ordered, serial_axes
 from .schedule import Schedule, Tile, check_bound, points, power_of_two

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
-from ..product import Product
+from ..kernels.product import Product
 
 
 @dataclass(frozen=True)

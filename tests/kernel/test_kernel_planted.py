@@ -12,7 +12,7 @@ from test_kernel_llvm import SCHEDULES, close, untouched
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.kernel.affine import Affine
-from lamina.passes import collapse, split_reductions
+from lamina.passes.kernels import collapse, split_reductions
 from lamina.passes.llvm import generate, reductions, units
 from lamina.passes.llvm.binding import Compiled
 from lamina.passes.schedules.target import AVX512
