@@ -145,7 +145,7 @@ class _Packing:
 
     def dots(self, flat: Kernel, roles: Product) -> Schedule:
         wide = max(1, bits(flat.dtypes[roles.stage.name]) // 32)
-        side = 4 if self.target.lanes == 16 and wide == 1 else 2
+        side = 4 if self.target.registers >= 32 and wide == 1 else 2
         sizes = {}
         if roles.row is not None:
             sizes[roles.row] = balanced_tile(int(flat.extents[roles.row]), side)

@@ -60,7 +60,7 @@ class Array:
 class Call:
     """One kernel on arrays, in the order of its buffers.
 
-    how: its schedule, or the opaque code that stands for it; None leaves that to the default of the target.
+    how: its schedule; None leaves that to the default of the target.
     """
 
     kernel: Kernel

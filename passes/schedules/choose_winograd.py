@@ -106,7 +106,7 @@ def _dealt(tile: int, tiles: int, channels: int, outs: int, target: Target, thre
     None where so many channels leave too few tiles to a block.
     """
     lanes, cache = target.lanes, target.core.cache
-    positions, rows = (tile + 2) ** 2, 8 if lanes == 16 else 6
+    positions, rows = (tile + 2) ** 2, 8 if target.registers >= 32 else 6
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
