@@ -41,8 +41,9 @@ def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
     serial = serial_axes(kernel)
     parallel = tuple(axis for axis in names(kernel.parallel) if axis not in serial)
     if serial or any(store.axes for store in ordered(kernel)):
-        tile: list[Step] = [Lanes("flat", 256, parallel)] if parallel else []
-        return Schedule(*(tile + ([Serial(serial)] if serial else []) or [Warps(WARPS)]))
+        steps: list[Step] = [Lanes("flat", 256, parallel)] if parallel else []
+        steps += [Serial(serial)] if serial else []
+        return Schedule(*(steps or [Warps(WARPS)]))
     local_store = any(store.axes for store in kernel.stores)
     for roles in contractions(kernel) if not local_store else ():
         if min(points(kernel, roles.m), points(kernel, roles.n)) > 1:

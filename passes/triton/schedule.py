@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ...ir.errors import KernelError
-from ...ir.kernel.form import Kernel, Reduce
-from ..contraction import Contraction, contraction
+from ...ir.kernel.form import Kernel
+from ..contraction import Contraction, contractions
 from ..schedules.gpu import STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
 from ..schedules.steps import Schedule
 
@@ -46,8 +46,7 @@ def serial(schedule: Schedule) -> tuple[str, ...]:
 def dotted(kernel: Kernel, schedule: Schedule) -> Contraction | None:
     """The product that runs on tensor cores."""
     named = {step.stage for step in schedule.of(Dot)}
-    stages = (stage for stage in kernel.stages if isinstance(stage, Reduce) and stage.name in named)
-    return next((roles for stage in stages if (roles := contraction(kernel, stage)) is not None), None)
+    return next((roles for roles in contractions(kernel) if roles.stage.name in named), None)
 
 
 def precision(schedule: Schedule) -> str:
