@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Kernel, Local, Store, names
-from .collapse import Substituted
+from ..ir.kernel.substitute import Substitution
 
 STRIP = 64  # rows whose pages a core's first table of addresses holds at once, on either side
 LARGE = 1 << 22  # elements of 4 bytes: as many pages as the second such table holds
@@ -30,10 +30,10 @@ def in_strips(kernel: Kernel, vector: str, across: str) -> Kernel:
     if extent % STRIP or extent * int(kernel.extents[vector]) < LARGE:
         return kernel
     strip = Axis(f"{across}_strip", extent // STRIP)
-    rewrite = Substituted({}, {}, across, Affine.of({strip.name: STRIP, across: 1}))
+    strips = Substitution(indices={across: Affine.of({strip.name: STRIP, across: 1})})
     others = tuple(axis for axis in kernel.parallel if axis.name not in (vector, across))
     inner = (Axis(vector, kernel.extents[vector]), Axis(across, STRIP))
-    return kernel.replace(parallel=(*others, strip, *inner), stages=tuple(map(rewrite.stage, kernel.stages)))
+    return kernel.replace(parallel=(*others, strip, *inner), stages=tuple(map(strips.stage, kernel.stages)))
 
 
 def accumulated_apart(kernel: Kernel) -> Kernel | None:
@@ -48,7 +48,7 @@ def accumulated_apart(kernel: Kernel) -> Kernel | None:
     meeting = tuple(axis for axis in kernel.parallel if axis not in apart)
     if not apart or not meeting:
         return None
-    inline = Substituted({}, kernel.locals)
+    inline = Substitution(refs=kernel.locals)
     made = (inline.stage(store) for store in stores)
     return kernel.replace(parallel=apart, stages=tuple(replace(s, axes=(*meeting, *s.axes)) for s in made))
 

@@ -29,10 +29,10 @@ from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from ..ir.kernel.scalar import read
 from .blocking import CHANNEL, Blocked, block, blocked_shape, can_block, fresh, names_in, squeezed, zero_of
-from .convolution import Convolution, convolution
 from .llvm.winograd import choose_winograd, pack_winograd
 from .llvm.winograd_transforms import weight_products
 from .pack_convolution import Direct, direct
+from .product import Convolution, product_of
 from .program import Array, Call, Program, Step
 from .schedules.default import runs_once
 from .schedules.steps import Schedule, Vectorise, Winograd, tiles, unrolls
@@ -114,9 +114,10 @@ class _Assignment:
     def call(self, step: Call) -> bool:
         """Append the call on blocked arrays; False where it stays as it was."""
         kernel = squeezed(step.kernel)
-        roles = convolution(kernel)
+        found = product_of(kernel)
+        roles = found and found.convolution
         if roles is not None and self.wants_blocks(kernel, roles):
-            return self.convolve(step, kernel, roles)
+            return not self.stands_alone(step, roles) and self.convolve(step, kernel, roles)
         given = {
             buffer.name
             for buffer, array in zip(kernel.inputs, step.inputs, strict=True)
@@ -168,6 +169,11 @@ class _Assignment:
             # where something else stands in the place of channels, that would be cut into blocks
             and all(names_in(store.index[CHANNEL]) <= {roles.out, roles.group} for store in kernel.stores)
         )
+
+    def stands_alone(self, step: Call, roles: Convolution) -> bool:
+        """Whether it is a product of matrices between plain arrays: blocks would cost a copy at both ends."""
+        plain = self.made_blocked.isdisjoint(a for a in step.inputs if a is not None)
+        return roles.is_pointwise and plain and set(step.outputs) <= set(self.old.results)
 
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
         how = None

@@ -17,18 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ..ir.errors import KernelError
 from ..ir.kernel.form import Kernel
 from ..ir.kernel.types import NUMPY, bits, is_floating
 from .image_layout import ImageLayout, Order, permuted, taps_first
-from .llvm.reductions import bounds
 from .llvm.winograd import choose_images
+from .product import Windowed, product_of
 from .program import Array, Call, Program
 from .residues import residues, summation
 from .schedules.default import balanced_tile
 from .schedules.steps import Block, Bound, Join, Residues, Schedule, Strips, Vectorise, tiles
 from .schedules.target import BASELINE, Target
-from .windowed import Windowed, windowed
 
 # A plane of one channel up to this size lies contiguous: [c, h, w, n].  Of larger ones, whose size is most
 # often a power of two, one place in every channel would fall on the same lines of the cache, and the channels
@@ -80,18 +78,15 @@ def pays(found: Mapping[Call, Windowed], target: Target) -> bool:
 
 def served(call: Call, target: Target) -> Windowed | None:
     """The roles of a call that the layout can serve: a convolution whose batch fills vectors."""
-    roles = None if call.how is not None else windowed(call.kernel)
-    if roles is None:
+    found = None if call.how is not None else product_of(call.kernel)
+    roles = found and found.windowed
+    if found is None or roles is None or any(factor.divided is None for factor in found.factors):
         return None
     dtype = call.kernel.dtypes[roles.stage.name]
     if not lanes_of(int(call.kernel.extents[roles.batch]), target) or not is_floating(dtype):
         return None
-    try:
-        for piece in residues(call.kernel):
-            bounds(piece, summation(piece))
-    except KernelError:
-        return None
-    return roles
+    is_loop = all(summation(piece).bounds() is not None for piece in residues(call.kernel))
+    return roles if is_loop else None
 
 
 class _Layout(ImageLayout):
@@ -167,6 +162,8 @@ def windows(kernel: Kernel, roles: Windowed, target: Target) -> Schedule:
     side = next(n for n in (4, 3, 2, 1) if n * n <= max(1, registers // 4 * 3))
     side = side if len(axes) == 2 else 2 * side
     sizes = {axis: min(extent[axis], side) for axis in axes}
+    if prod(int(axis.extent) for axis in roles.stage.axes) <= 2 * lanes:  # adding up lanes is most of it
+        lanes = max(4, lanes // 4)
     rows = next((axis for axis in roles.stage.axes if axis.name != roles.batch), None)
     steps = [Residues(), Vectorise(roles.batch, 1, lanes), *tiles(sizes), Bound(), Join()]
     if rows is not None:

@@ -11,60 +11,17 @@ writes them, and every sum that reads it adds products of zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, Local, Reduce, Rewrite, Stage, Store, names
+from ..ir.kernel.affine import ZERO, Affine
+from ..ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, Local, Reduce, Stage, Store, names
 from ..ir.kernel.scalar import Expr, Op, Read, coordinate, op, read
+from ..ir.kernel.substitute import Substitution
 
 CHANNEL = 1  # the dimension that is blocked
 MOST_WASTE = 2.0  # of a blocked array: its size to that of what it holds
-
-
-class Rewriting(Rewrite):
-    """Replaces axes by affine functions of others, and buffers by differently indexed ones.
-
-    terms:   axis -> what stands in its place in every index.
-    axes:    axis -> the axes that run in its place: the first where it stood, the others last.
-    buffers: name -> the buffer in its place, and its index made from the old one (its axes already replaced).
-    """
-
-    def __init__(
-        self,
-        terms: Mapping[str, Affine],
-        axes: Mapping[str, tuple[Axis, ...]],
-        buffers: Mapping[str, tuple[Buffer, Callable[[Index], Index]]],
-    ):
-        super().__init__()
-        self.terms, self.new_axes, self.buffers = terms, axes, buffers
-
-    def affine(self, index: Affine) -> Affine:
-        total = Affine((), index.constant)
-        for name, coefficient in index.terms:
-            total = total + self.terms.get(name, Affine(((name, 1),))) * coefficient
-        return total
-
-    def index(self, buffer: str, index: Index) -> Index:
-        index = super().index(buffer, index)
-        return self.buffers[buffer][1](index) if buffer in self.buffers else index
-
-    def buffer(self, buffer: Buffer) -> Buffer:
-        return self.buffers[buffer.name][0] if buffer.name in self.buffers else buffer
-
-    def read(self, expr: Read) -> Expr:
-        name = self.buffers[expr.buffer][0].name if expr.buffer in self.buffers else expr.buffer
-        return read(name, self.index(expr.buffer, expr.index), expr.other)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        first: list[Axis] = []
-        last: list[Axis] = []
-        for axis in axes:
-            head, *rest = self.new_axes.get(axis.name, (axis,)) or (None,)
-            first += [] if head is None else [head]
-            last += rest
-        return (*first, *last)
 
 
 def squeezed(kernel: Kernel) -> Kernel:
@@ -83,14 +40,14 @@ def squeezed(kernel: Kernel) -> Kernel:
     gone = {axis.name for axis in kernel.axes if axis.extent == 1} - kept
     if not gone or kernel.symbols:
         return kernel
-    return Rewriting(dict.fromkeys(gone, Affine()), dict.fromkeys(gone, ()), {}).kernel(kernel)
+    return Substitution(indices=dict.fromkeys(gone, ZERO), axes=dict.fromkeys(gone, ())).kernel(kernel)
 
 
 def split_axis(kernel: Kernel, axis: str, size: int) -> tuple[Kernel, str, str]:
     """The kernel with an axis as two, the inner of `size` points and last, and the names of both."""
     outer, inner = fresh(kernel, f"{axis}o"), fresh(kernel, f"{axis}i")
-    terms, axes = _halves(kernel, axis, size, outer, inner)
-    return Rewriting({axis: terms}, {axis: axes}, {}).kernel(kernel), outer, inner
+    index, axes = _halves(kernel, axis, size, outer, inner)
+    return Substitution(indices={axis: index}, axes={axis: axes}).kernel(kernel), outer, inner
 
 
 def _halves(kernel: Kernel, axis: str, size: int, outer: str, inner: str) -> tuple[Affine, tuple[Axis, Axis]]:
@@ -158,17 +115,13 @@ def block(kernel: Kernel, given: Iterable[str], lanes: int, beside: Iterable[str
         pairs |= {axis: (pairs[axis][0], pairs[own[0]][1]) for axis in own}
     halves = {axis: _halves(kernel, axis, lanes, *pair) for axis, pair in pairs.items()}
 
-    buffers = {
-        name: (replace(b, shape=blocked_shape(b.shape, lanes)), partial(_blocked_index, lanes))
-        for name, b in kernel.buffers.items()
-        if name in wanted
-    }
-    rewriting = Rewriting(
-        {axis: term for axis, (term, _) in halves.items()},
-        {axis: axes for axis, (_, axes) in halves.items()},
-        buffers,
+    blocks = Substitution(
+        indices={axis: index for axis, (index, _) in halves.items()},
+        axes={axis: axes for axis, (_, axes) in halves.items()},
+        buffers={b: _reshaped(kernel.buffers[b], lanes) for b in wanted},
+        at=dict.fromkeys(wanted, partial(_blocked_index, lanes)),
     )
-    made = rewriting.kernel(kernel)
+    made = blocks.kernel(kernel)
     ragged = {axis: int(kernel.extents[axis]) for axis in split if int(kernel.extents[axis]) % lanes}
     if ragged:
         filled = _filled(made, {pairs[axis]: extent for axis, extent in ragged.items()}, wanted, lanes)
@@ -176,6 +129,10 @@ def block(kernel: Kernel, given: Iterable[str], lanes: int, beside: Iterable[str
             return None
         made = filled
     return Blocked(made, frozenset(wanted), pairs)
+
+
+def _reshaped(buffer: Buffer, lanes: int) -> Buffer:
+    return replace(buffer, shape=blocked_shape(buffer.shape, lanes))
 
 
 def _blocked_index(lanes: int, index: Index) -> Index:
@@ -195,7 +152,7 @@ def _filled(
 
     ragged: the axes that were one, outer and inner, and the extent that it had.
     """
-    made = _Zeros(kernel).kernel(kernel)
+    made = _zeros_beyond(kernel)
     stages: list[Stage] = []
     for stage in made.stages:
         own = [pair for pair in ragged if pair[1] in names(stage.axes)]
@@ -236,18 +193,15 @@ def _adds_zeros(stage: Reduce, pairs: list[tuple[str, str]], wanted: set[str]) -
     )
 
 
-class _Zeros(Rewriting):
-    """Reads beyond the last channel give zero."""
+def _zeros_beyond(kernel: Kernel) -> Kernel:
+    """The kernel whose reads beyond the last channel give zero."""
 
-    def __init__(self, kernel: Kernel):
-        super().__init__({}, {}, {})
-        self.old = kernel
+    def guarded(access: Read) -> Read:
+        if access.other is not None or not kernel.unproved(access):
+            return access
+        return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
 
-    def rebuilt(self, expr: Expr) -> Expr:
-        made = super().rebuilt(expr)
-        if isinstance(made, Read) and made.other is None and self.old.unproved(made):
-            return read(made.buffer, made.index, zero_of(self.old.buffers[made.buffer].dtype))
-        return made
+    return Substitution(reads=guarded).kernel(kernel)
 
 
 def _closure(

@@ -13,20 +13,20 @@ channel of the result, whose factors and result are contiguous along the channel
 from __future__ import annotations
 
 from .image_layout import ImageLayout, Order
+from .product import Windowed, product_of
 from .program import Array, Program
-from .windowed import Windowed, windowed
 
 FEW = 2  # convolutions that are worth copies at both ends
 
 
 def channels_last(program: Program) -> Program:
     """The program with its images laid out anew, or the program itself where it has hardly a convolution."""
-    found = {
+    served = {
         call: roles
         for call in program.calls
-        if call.how is None and (roles := windowed(call.kernel)) is not None
+        if call.how is None and (found := product_of(call.kernel)) and (roles := found.windowed)
     }
-    return program if len(found) < FEW else _Layout(program, found).program()
+    return program if len(served) < FEW else _Layout(program, served).program()
 
 
 class _Layout(ImageLayout):

@@ -14,44 +14,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
-from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Rewrite, Stage, Store, names
-from ..ir.kernel.scalar import (
-    Coordinate,
-    Expr,
-    Read,
-    Ref,
-    read,
-    ref,
-    walk,
-)
+from ..ir.kernel.affine import ZERO, Affine, as_affine
+from ..ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
+from ..ir.kernel.scalar import Coordinate, Expr, read, walk
+from ..ir.kernel.substitute import Substitution
 
 EXTENT = "extent"  # the symbol that `generalised` puts for the slowest axis
-
-
-ZERO = Affine()
-
-
-class Substituted(Rewrite):
-    """References to Locals replaced by what they stand for, others by `results`; one axis by an index."""
-
-    def __init__(
-        self, results: dict[str, Expr], locals: dict[str, Local], axis: str = "", index: Affine = ZERO
-    ):
-        super().__init__()
-        self.results, self.locals, self.axis, self.replacement = results, locals, axis, index
-
-    def affine(self, index: Affine) -> Affine:
-        coefficient = index.coefficient(self.axis)
-        if not coefficient:
-            return index
-        rest = Affine(tuple(term for term in index.terms if term[0] != self.axis), index.constant)
-        return rest + self.replacement * coefficient
-
-    def ref(self, expr: Ref) -> Expr:
-        local = self.locals.get(expr.name)
-        return self.expr(local.value) if local else self.results.get(expr.name, expr)
 
 
 def collapsed(kernel: Kernel) -> Kernel:
@@ -67,7 +37,7 @@ def _size(buffer: Buffer) -> int:
     return math.prod(int(n) for n in buffer.shape)
 
 
-def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Affine | Expr, ...]]]:
+def accesses(kernel: Kernel) -> Iterator[tuple[str, Index]]:
     """(buffer, index) of every read and store."""
     for _, access in kernel.reads:
         yield access.buffer, access.index
@@ -76,59 +46,20 @@ def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Affine | Expr, ...]]]:
 
 
 # ---- axes of one point
-class _Units(Rewrite):
-    """An axis of extent 1 is always 0."""
-
-    def __init__(self, gone: frozenset[str]):
-        super().__init__()
-        self.gone = dict.fromkeys(gone, 0)
-
-    def affine(self, index: Affine) -> Affine:
-        return index.bind(self.gone)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(axis for axis in axes if axis.name not in self.gone)
-
-    def ref(self, expr: Ref) -> Expr:
-        return ref(expr.name, tuple(a for a in expr.axes if a not in self.gone))
-
-
 def _without_units(kernel: Kernel) -> Kernel:
     kept = {stage.axes[0].name for stage in kernel.stages if stage.axes and not _longer(stage.axes)}
     kept |= {axis.name for stage in kernel.stages if isinstance(stage, Fold) for axis in stage.axes}
-    gone = frozenset(axis.name for axis in kernel.axes if axis.extent == 1 and axis.name not in kept)
-    return _rebuilt(kernel, _Units(gone)) if gone else kernel
+    gone = [axis.name for axis in kernel.axes if axis.extent == 1 and axis.name not in kept]
+    if not gone:
+        return kernel
+    return Substitution(indices=dict.fromkeys(gone, ZERO), axes=dict.fromkeys(gone, ())).kernel(kernel)
 
 
 def _longer(axes: tuple[Axis, ...]) -> bool:
     return any(axis.extent != 1 for axis in axes)
 
 
-def _rebuilt(kernel: Kernel, rewrite: Rewrite, **changes) -> Kernel:
-    return kernel.replace(
-        parallel=rewrite.axes(kernel.parallel), stages=tuple(map(rewrite.stage, kernel.stages)), **changes
-    )
-
-
 # ---- dims
-class _Flat(Rewrite):
-    """Some buffers under one dim."""
-
-    def __init__(self, buffers: dict[str, Buffer]):
-        super().__init__()
-        self.buffers = buffers
-
-    def index(self, buffer: str, index: tuple[Affine | Expr, ...]) -> tuple[Affine | Expr, ...]:
-        if buffer in self.buffers:
-            return (self.buffers[buffer].offset(index),)
-        return super().index(buffer, index)
-
-    def read(self, expr: Read) -> Expr:
-        if expr.buffer in self.buffers:
-            return read(expr.buffer, self.index(expr.buffer, expr.index))
-        return super().read(expr)
-
-
 def _flattened(kernel: Kernel) -> Kernel:
     """Buffers that are dense, and accessed by affine indices that are proved in bounds, with one dim.
 
@@ -143,39 +74,25 @@ def _flattened(kernel: Kernel) -> Kernel:
     kept |= {b.name for b in kernel.outputs if b.inplace in kept}
     flat = {name: b for name, b in kernel.buffers.items() if name not in kept}
 
-    def reshaped(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-        return tuple(replace(b, shape=(_size(b),)) if b.name in flat else b for b in buffers)
+    # nothing is out of bounds: an `else` would only make texts differ
+    plain = {
+        a: read(a.buffer, (flat[a.buffer].offset(a.index),)) for _, a in kernel.reads if a.buffer in flat
+    }
+    buffers = {name: replace(b, shape=(_size(b),)) for name, b in flat.items()}
+    at = {name: partial(_flat_index, b) for name, b in flat.items()}
+    return Substitution(buffers=buffers, at=at, exprs=plain).kernel(kernel)
 
-    return _rebuilt(kernel, _Flat(flat), inputs=reshaped(kernel.inputs), outputs=reshaped(kernel.outputs))
+
+def _flat_index(buffer: Buffer, index: Index) -> Index:
+    return (buffer.offset(index),)
 
 
 # ---- axes that are one
-class _Merged(Rewrite):
-    """`slow` and `fast` as one axis, under the slow one's name."""
-
-    def __init__(self, slow: str, fast: Axis):
-        super().__init__()
-        self.slow, self.fast = slow, fast
-
-    def affine(self, index: Affine) -> Affine:
-        terms = dict(index.terms)
-        if self.fast.name in terms:
-            terms[self.slow] = terms.pop(self.fast.name)
-        return Affine.of(terms, index.constant)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(
-            Axis(a.name, int(a.extent) * int(self.fast.extent)) if a.name == self.slow else a
-            for a in axes
-            if a.name != self.fast.name
-        )
-
-    def ref(self, expr: Ref) -> Expr:
-        return ref(expr.name, tuple(a for a in expr.axes if a != self.fast.name))
-
-
 def _merged(kernel: Kernel, slow: Axis, fast: Axis) -> Kernel:
-    return _rebuilt(kernel, _Merged(slow.name, fast))
+    """The kernel with one axis, under the slow one's name, whose index is `fast.extent` * slow + fast."""
+    one = Axis(slow.name, int(slow.extent) * int(fast.extent))
+    indices = {slow.name: ZERO, fast.name: as_affine(one.name)}
+    return Substitution(indices=indices, axes={slow.name: (one,), fast.name: ()}).kernel(kernel)
 
 
 def _mergeable(kernel: Kernel) -> Iterator[tuple[Axis, Axis]]:
@@ -200,71 +117,24 @@ def _beside(axes: tuple[str, ...], slow: str, fast: str) -> bool:
 
 
 # ---- names
-class _Renamed(Rewrite):
-    """Axes, buffers and stages under other names."""
-
-    def __init__(self, names: dict[str, str]):
-        super().__init__()
-        self.names = names
-
-    def affine(self, index: Affine) -> Affine:
-        return Affine.of({self.names[name]: c for name, c in index.terms}, index.constant)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(self.names[axis.name], axis.extent) for axis in axes)
-
-    def ref(self, expr: Ref) -> Expr:
-        prefix, dot, name = expr.name.rpartition(".")
-        return ref(prefix + dot + self.names[name], tuple(self.names[a] for a in expr.axes))
-
-    def read(self, expr: Read) -> Expr:
-        return read(self.names[expr.buffer], self.index(expr.buffer, expr.index), expr.other)
-
-    def stage(self, stage: Stage) -> Stage:
-        made = super().stage(stage)
-        if isinstance(made, Fold):
-            return replace(made, names=tuple(self.names[name] for name in made.names))
-        if isinstance(made, Store):
-            return replace(made, buffer=self.names[made.buffer])
-        return replace(made, name=self.names[made.name])
-
-
 def canonical(kernel: Kernel) -> Kernel:
     """A bound kernel under names that say only positions, so that kernels that do the same are equal."""
-    found = {axis.name: f"a{n}" for n, axis in enumerate(kernel.axes)}
-    found |= {name: f"b{n}" for n, name in enumerate(kernel.buffers)}
+    axes = {axis.name: Axis(f"a{n}", axis.extent) for n, axis in enumerate(kernel.axes)}
+    new = {name: f"b{n}" for n, name in enumerate(kernel.buffers)}
     stages = [name for stage in kernel.stages for name in stage.defines]
-    found |= {name: f"s{n}" for n, name in enumerate(stages)}
-
-    def named(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-        return tuple(replace(b, name=found[b.name], inplace=b.inplace and found[b.inplace]) for b in buffers)
-
-    return _rebuilt(
-        kernel, _Renamed(found), name="kernel", inputs=named(kernel.inputs), outputs=named(kernel.outputs)
+    renamed = Substitution(
+        indices={name: as_affine(axis.name) for name, axis in axes.items()},
+        axes={name: (axis,) for name, axis in axes.items()},
+        buffers={
+            b.name: replace(b, name=new[b.name], inplace=b.inplace and new[b.inplace])
+            for b in kernel.buffers.values()
+        },
+        stages={name: f"s{n}" for n, name in enumerate(stages)},
     )
+    return renamed.kernel(kernel).replace(name="kernel")
 
 
 # ---- the slowest axis left open
-class _Opened(Rewrite):
-    """Buffers along the slowest axis, with that as a dim of its own."""
-
-    def __init__(self, axis: str, steps: dict[str, int]):
-        super().__init__()
-        self.axis, self.steps = axis, steps
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(a.name, EXTENT) if a.name == self.axis else a for a in axes)
-
-    def index(self, buffer: str, index: tuple[Affine | Expr, ...]) -> tuple[Affine | Expr, ...]:
-        step = self.steps.get(buffer)
-        if step is None:
-            return super().index(buffer, index)
-        (flat,) = index
-        assert isinstance(flat, Affine)  # or the buffer would have no step
-        lead = Affine(((self.axis, 1),))
-        return (lead,) if step == 1 else (lead, flat - lead * step)
-
-
 def generalised(kernel: Kernel) -> Kernel | None:
     """A collapsed kernel with the extent of its slowest parallel axis as a symbol; None where it can't be.
 
@@ -279,12 +149,15 @@ def generalised(kernel: Kernel) -> Kernel | None:
         if step is None or steps.setdefault(name, step) != step:
             return None
 
-    def opened(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-        return tuple(replace(b, shape=_open_shape(steps.get(b.name, 0), b)) for b in buffers)
-
-    rewrite = _Opened(axis.name, {name: step for name, step in steps.items() if step})
-    inputs, outputs = opened(kernel.inputs), opened(kernel.outputs)
-    return _rebuilt(kernel, rewrite, inputs=inputs, outputs=outputs, symbols=(EXTENT,))
+    along = {name: step for name, step in steps.items() if step}
+    opened = Substitution(
+        axes={axis.name: (Axis(axis.name, EXTENT),)},
+        buffers={
+            name: replace(kernel.buffers[name], shape=_open_shape(step)) for name, step in along.items()
+        },
+        at={b: partial(_open_index, axis.name, step) for b, step in along.items()},
+    )
+    return opened.kernel(kernel).replace(symbols=(EXTENT,))
 
 
 def _step(buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> int | None:
@@ -300,5 +173,13 @@ def _step(buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> i
     return step if inside and _size(buffer) == step * axis.extent else None
 
 
-def _open_shape(step: int, buffer: Buffer) -> tuple[int | str, ...]:
-    return buffer.shape if not step else (EXTENT,) if step == 1 else (EXTENT, step)
+def _open_shape(step: int) -> tuple[int | str, ...]:
+    return (EXTENT,) if step == 1 else (EXTENT, step)
+
+
+def _open_index(axis: str, step: int, index: Index) -> Index:
+    """The slowest axis, and where in a step of it."""
+    (flat,) = index
+    assert isinstance(flat, Affine)  # or the buffer would have no step
+    lead = as_affine(axis)
+    return (lead,) if step == 1 else (lead, flat - lead * step)

@@ -27,10 +27,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from ..ir.errors import KernelError
+from ..ir.errors import Unsayable
 from ..ir.graph import Constant, Graph, Node, Value
-from ..ir.kernel.affine import Affine, as_affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
+from ..ir.kernel.affine import ZERO, Affine, as_affine
+from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, Subscript, names
 from ..ir.kernel.infer import dtype_of
 from ..ir.kernel.scalar import (
     Const,
@@ -45,20 +45,21 @@ from ..ir.kernel.scalar import (
     ref,
     walk,
 )
+from ..ir.kernel.substitute import Substitution
 from ..ir.kernel.types import is_floating, kind
 from ..ir.kernel.verify import verify
 from ..ir.memo import remember
 from .hoist import hoisted
 from .index_check import index_check, trusted
 from .lower import numbered
-from .pieces import CHEAP, Piece, piece_of, plain, signature
-from .rewrite import ZERO, Part, Rewrite
+from .pieces import CHEAP, Piece, piece_of, signature
+from .product import plain
 
 
 def compose(body: Graph) -> Kernel:
     """The kernel that computes a graph: an input for each param, an output for each result.
 
-    Graphs of one structure get one kernel, the same object.  Raises KernelError for what one kernel can't
+    Graphs of one structure get one kernel, the same object.  Raises Unsayable for what one kernel can't
     say, or could only say by computing expensive values again and again.
     """
     key = _structure(body)
@@ -66,7 +67,7 @@ def compose(body: Graph) -> Kernel:
 
 
 def draft(body: Graph) -> Kernel:
-    """What `compose` makes a kernel of: not gone over yet, nor verified.  Raises KernelError as that does.
+    """What `compose` makes a kernel of: not gone over yet, nor verified.  Raises Unsayable as that does.
 
     Groups are tried out by the hundred; what all their kernels are, only the last ones need.
     """
@@ -78,13 +79,13 @@ def _drafted(key: tuple, body: Graph) -> Kernel:
         composer = _Composer(body)
         found = composer.kernel()
         if composer.trusting and len(body.nodes) > 1 and index_check(found) is None:
-            raise KernelError("what an index picks is an index in turn: no kernel could look at it ahead")
+            raise Unsayable("what an index picks is an index in turn: no kernel could look at it ahead")
         return found
 
     return _made_once(_drafts, key, make)
 
 
-_Known = dict[tuple, Kernel | KernelError]
+_Known = dict[tuple, Kernel | Unsayable]
 _kernels: _Known = {}
 _drafts: _Known = {}
 
@@ -95,11 +96,11 @@ def _made_once(known: _Known, key: tuple, make: Callable[[], Kernel]) -> Kernel:
     if found is None:
         try:
             found = make()
-        except KernelError as error:
+        except Unsayable as error:
             found = error
         remember(known, key, found)
-    if isinstance(found, KernelError):
-        raise KernelError(found.rule, *found.details)
+    if isinstance(found, Unsayable):
+        raise Unsayable(found.rule, *found.details)
     return found
 
 
@@ -158,9 +159,10 @@ class _Composer:
             outputs = frozenset(n for n, v in enumerate(node.outputs) if v in used)
             piece = piece_of(node, outputs)
             if piece is None:
-                raise KernelError(f"{node.op.name} has no kernel that others could be part of")
+                raise Unsayable(f"{node.op.name} has no kernel that others could be part of")
             self.pieces[node] = piece
         self.buffers = {value: self.buffer(value, name) for value, name in self.operands().items()}
+        self.arrays = {buffer.name: buffer for buffer in self.buffers.values()}
         self.shared = self.kept_values()
 
     # ---- names
@@ -234,7 +236,7 @@ class _Composer:
         made = Kernel(kernel_name(self.body), inputs, outputs, self.parallel, (*self.stages, *stores))
         for part, size in self.trusting.keys() - set(trusted(made) if self.trusting else ()):
             value = self.trusting[part, size]  # nobody would look at the index, or for another size
-            raise KernelError(f"an index from data has to be held to the {size} elements of {value.type}")
+            raise Unsayable(f"an index from data has to be held to the {size} elements of {value.type}")
         return made
 
     def result_buffer(self, value: Value) -> Buffer:
@@ -297,7 +299,7 @@ class _Composer:
         exprs = [e for s in kernel.stages for e in s.exprs]
         inner = [a for a in kernel.axes if a not in kernel.parallel]
         roots = {a.name: list(self.along(node, exprs[0], a.name, *exprs[1:])) for a in kernel.axes}
-        axes: dict[str, Part] = {}
+        axes: dict[str, Subscript] = {}
         if self.parallel is None:
             own = {a.name: self.axis("i", int(a.extent)) for a in kernel.parallel}
             self.parallel = tuple(own.values())
@@ -311,16 +313,14 @@ class _Composer:
                 for root in roots[a.name]:
                     self.places.setdefault(root, axes[a.name])
         named = {name: self.name("t") for s in kernel.stages for name in s.defines}
-        write = Rewrite(self, self.operands_of(node), axes, named)
+        loops = {name: (a,) for name, a in renamed.items()}
+        write = Substitution(indices=axes, axes=loops, stages=named, reads=self.reader(node))
         stores: dict[str, list[Store]] = {}
-        for stage in kernel.stages:
-            over = tuple(renamed[a.name] for a in stage.axes)
+        for stage in map(write.stage, kernel.stages):
             if isinstance(stage, Store):
-                index = tuple(write.part(part) for part in stage.index)
-                made = Store(stage.buffer, index, write.expr(stage.value), over, stage.combine)
-                stores.setdefault(stage.buffer, []).append(made)
+                stores.setdefault(stage.buffer, []).append(stage)
             else:
-                self.stages.append(self.typed(write.stage(stage, over)))
+                self.stages.append(self.typed(stage))
         for value, buffer in zip(node.outputs, kernel.outputs, strict=True):
             one = stores.get(buffer.name, [])
             if len(one) == 1 and one[0].combine is None:
@@ -344,10 +344,10 @@ class _Composer:
             self.dtypes[stage.name] = dtype_of(stage.value, kernel.buffers, known, {}) or "f32"
         return stage
 
-    def matched(self, node: Node, kernel: Kernel, roots: Mapping[str, list]) -> dict[str, Part]:
+    def matched(self, node: Node, kernel: Kernel, roots: Mapping[str, list]) -> dict[str, Subscript]:
         """The kernel's parallel axes for those of one more piece with stages."""
         assert self.parallel is not None
-        axes: dict[str, Part] = {a.name: ZERO for a in kernel.parallel if a.extent == 1}
+        axes: dict[str, Subscript] = {a.name: ZERO for a in kernel.parallel if a.extent == 1}
         left = {a.name: a for a in self.parallel if a.extent != 1}
         waiting = [a for a in kernel.parallel if a.extent != 1]
         unknown = []
@@ -355,7 +355,7 @@ class _Composer:
             places = [plain(p) for p in self.found(roots[a.name])]
             here = next((p for p in places if p in left and left[p].extent == a.extent), None)
             if here is None and places:
-                raise KernelError(
+                raise Unsayable(
                     f"{kernel.name} runs at other points than what it is composed with",
                     f"axis: {a} of {node.op.name}",
                     f"parallel: {' '.join(map(str, self.parallel))}",
@@ -365,7 +365,7 @@ class _Composer:
             else:
                 axes[a.name] = as_affine(left.pop(here).name)
         if [a.extent for a in unknown] != [a.extent for a in left.values()]:
-            raise KernelError(
+            raise Unsayable(
                 f"{kernel.name} runs at other points than what it is composed with",
                 f"its own: {' '.join(map(str, kernel.parallel))}",
                 f"parallel: {' '.join(map(str, self.parallel))}",
@@ -380,7 +380,7 @@ class _Composer:
         for a in inner:
             places = [plain(p) for p in self.found(roots[a.name])]
             if any(p in outer for p in places) and a.extent != 1:
-                raise KernelError(f"an axis can't be computed along and apart at once: {a}")
+                raise Unsayable(f"an axis can't be computed along and apart at once: {a}")
             used = {b.name for b in found.values()}
             loops = (p.name for stage in self.stages for p in stage.axes)  # of other arrays: a loop is a loop
             free = (p for p in (*places, *loops) if p and p not in used and self.extents[p] == a.extent)
@@ -389,7 +389,12 @@ class _Composer:
         return found
 
     # ---- reading
-    def at(self, value: Value, index: tuple[Part, ...], other: Const | None = None, guard=False) -> Expr:
+    def reader(self, node: Node, guard: bool = False) -> Callable[[Read], Expr]:
+        """What the reads of a node's kernel are in this one."""
+        operands = self.operands_of(node)
+        return lambda access: self.at(operands[access.buffer], access.index, access.other, guard)
+
+    def at(self, value: Value, index: tuple[Subscript, ...], other: Const | None = None, guard=False) -> Expr:
         """The element of a value at an index of the kernel, in the value's own type.
 
         other: what is read out of bounds.  guard: the index may be out of bounds; what is read then is not
@@ -397,16 +402,15 @@ class _Composer:
         """
         if isinstance(value, Constant):
             if value.ndim:
-                raise KernelError(f"only scalar constants can stand in a kernel, not {value!r}")
+                raise Unsayable(f"only scalar constants can stand in a kernel, not {value!r}")
             return const(value.data.item(), value.type.dtype.short)
         if other is None:
             for part, n in zip(index, value.shape, strict=True):
                 if isinstance(part, Expr) and any(isinstance(e, (Read, Ref)) for e in walk(part)):
                     self.trusting.setdefault((part, int(n)), value)
         if value in self.buffers:
-            if guard and other is None and not self.inside(value, index):
-                other = const(_nothing(value.type.dtype.short))
-            return read(self.buffers[value].name, index, other)
+            access = read(self.buffers[value].name, index, other)
+            return self.guarded(access) if guard else access
         if other is not None:
             return self.padded(value, index, other)
         key = value, index, guard
@@ -418,22 +422,26 @@ class _Composer:
             )
             pure = self.pieces[node].pure
             if pure is None:
-                found = self.stored_at(node, value, short)
+                found = self.stored_at(node, value, short, guard)
             else:
                 found = self.pure_at(node, value, short, guard)
             self._at[key] = found
         return found
 
-    def inside(self, value: Value, index: tuple[Part, ...]) -> bool:
-        return all(self.part_inside(part, n) for part, n in zip(index, value.shape, strict=True))
+    def guarded(self, access: Read) -> Read:
+        """The read with an `else` where it may be out of bounds."""
+        array = self.arrays[access.buffer]
+        if access.other is not None or all(map(self.part_inside, access.index, array.shape)):
+            return access
+        return read(access.buffer, access.index, const(_nothing(array.dtype)))
 
-    def part_inside(self, part: Part, size: int) -> bool:
+    def part_inside(self, part: Subscript, size: int) -> bool:
         if not isinstance(part, Affine):
             return False
         low, high = part.bounds(self.extents)
         return low.constant >= 0 and high.constant < size
 
-    def padded(self, value: Value, index: tuple[Part, ...], other: Const) -> Expr:
+    def padded(self, value: Value, index: tuple[Subscript, ...], other: Const) -> Expr:
         """A read with an `else`, of a value that no array holds."""
         inside: Expr | None = None
         for part, n in zip(index, value.shape, strict=True):
@@ -445,18 +453,18 @@ class _Composer:
         found = self.at(value, index, guard=inside is not None)
         return found if inside is None else op("select", inside, found, cast(other, value.type.dtype.short))
 
-    def pure_at(self, node: Node, value: Value, index: tuple[Part, ...], guard: bool) -> Expr:
+    def pure_at(self, node: Node, value: Value, index: tuple[Subscript, ...], guard: bool) -> Expr:
         _, number = self.producer[value]
         pure = (self.pieces[node].pure or {})[number]
         seen = self._seen.setdefault(value, {})
         seen[index] = None
         if len(seen) > 1 and self.weights[value] > CHEAP:
-            raise KernelError(
+            raise Unsayable(
                 f"{node.op.name} is expensive, and would be computed at several places",
                 *(", ".join(map(str, place)) for place in seen),
             )
-        axes: dict[str, Part] = dict(zip(pure.axes, index, strict=True))
-        found = Rewrite(self, self.operands_of(node), axes, {}, guard).expr(pure.value)
+        axes: dict[str, Subscript] = dict(zip(pure.axes, index, strict=True))
+        found = Substitution(indices=axes, reads=self.reader(node, guard)).expr(pure.value)
         if value not in self.shared or guard:
             return found
         over = [plain(part) for part in index if part != ZERO]
@@ -469,18 +477,18 @@ class _Composer:
         self.stages.append(self.typed(Local(name, local, found)))
         return ref(name, names(local))
 
-    def stored_at(self, node: Node, value: Value, index: tuple[Part, ...]) -> Expr:
+    def stored_at(self, node: Node, value: Value, index: tuple[Subscript, ...], guard: bool) -> Expr:
         if value not in self.stored:
-            raise KernelError(f"{node.op.name} stores parts of its result apart: nothing can read it here")
+            raise Unsayable(f"{node.op.name} stores parts of its result apart: nothing can read it here")
         at, found, axes = self.stored[value]
         local = {a.name for a in axes}
-        moved: dict[str, Part] = {}
+        moved: dict[str, Subscript] = {}
         for here, there, n in zip(at, index, value.shape, strict=True):
             axis = plain(here)
             if here == there or n == 1 and axis not in local:
                 continue
             if axis not in local:
-                raise KernelError(
+                raise Unsayable(
                     f"{node.op.name} is read at other points than where it is computed",
                     f"computed at: {', '.join(map(str, at))}",
                     f"read at: {', '.join(map(str, index))}",
@@ -489,8 +497,8 @@ class _Composer:
         if not moved:
             return found
         if any(isinstance(e, Ref) and set(e.axes) & moved.keys() for e in walk(found)):
-            raise KernelError(f"{node.op.name} is read at other points than where it is kept")
-        return Rewrite(self, None, moved, {}).expr(found)
+            raise Unsayable(f"{node.op.name} is read at other points than where it is kept")
+        return Substitution(indices=moved, reads=self.guarded if guard else None).expr(found)
 
     # ---- results
     def stores(self, value: Value, out: Buffer) -> list[Store]:
@@ -517,7 +525,8 @@ class _Composer:
                     continue
                 for place in self.found([(value, d), *self.roots(value, d)]):
                     is_outer = bool(place.names & {a.name for a in self.parallel})
-                    if is_outer is outside and not place.names & used:
+                    whole = place.bounds(self.extents) == (ZERO, Affine((), value.shape[d] - 1))
+                    if is_outer is outside and whole and not place.names & used:
                         parts[d] = place
                         used |= place.names
                         break
@@ -526,6 +535,12 @@ class _Composer:
             if parts[d] is None:
                 axis = left.pop(0) if left and left[0].extent == n else self.axis("r", int(n))
                 parts[d] = as_affine(axis.name)
+        if left:
+            raise Unsayable(
+                f"a result has to be computed once, not at each point of {' '.join(map(str, left))}",
+                f"result: {value.type}",
+                f"parallel: {' '.join(map(str, self.parallel))}",
+            )
         found = tuple(part for part in parts if part is not None)
         return self.with_unit_axes(found)
 

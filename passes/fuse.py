@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..ir.errors import KernelError
+from ..ir.errors import Unsayable
 from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node, Value, substituted
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Kernel
-from .compose import compose, draft, kernel_name
+from .compose import draft, kernel_name
 from .dce import checks, dce
 from .pieces import CHEAP, DIVISION, Piece, piece_of
 
@@ -67,14 +67,7 @@ def fuse(graph: Graph, limits: Limits = CPU) -> Graph:
     if any(node.op is fused for node in graph.nodes):
         return graph
     graph = dce(graph)  # a value that nobody reads would be kept for nobody
-    try:
-        return _Fusion(graph, limits, draft).fused()
-    except _UnsaidError:
-        return _Fusion(graph, limits, compose).fused()
-
-
-class _UnsaidError(Exception):
-    """Nodes were joined for a kernel that could be drafted, but is none."""
+    return _Fusion(graph, limits).fused()
 
 
 @dataclass(eq=False)
@@ -116,10 +109,8 @@ class _Group:
 
 
 class _Fusion:
-    """speaks: what says that a group can be a kernel, `draft` for a quick answer or `compose`."""
-
-    def __init__(self, graph: Graph, limits: Limits, speaks: Callable[[Graph], Kernel]):
-        self.graph, self.limits, self.speaks = graph, limits, speaks
+    def __init__(self, graph: Graph, limits: Limits):
+        self.graph, self.limits = graph, limits
         self.results = {*graph.results, *checks(graph)}
         self.nodes, self.original = _views_apart(graph)
         self.number = {v: n for n, node in enumerate(self.nodes) for v in node.outputs}
@@ -382,32 +373,20 @@ class _Fusion:
                 made += 1 if v.shape == shape else 2
         return made == 1
 
-    def sayable(self, made: _Group) -> bool:
-        """Whether the group is one kernel; what is elementwise throughout is."""
+    def sayable(self, made: _Group, unasked: bool = True) -> bool:
+        """Whether the group is one kernel.  unasked: what is elementwise throughout is, at a glance."""
         if len(self.inputs(made)) + len(self.outputs(made)) > self.limits.arrays:
             return False
         nodes = [self.nodes[n] for n in made.nodes]
         shape = nodes[0].outputs[0].shape
         alike = (n.op.traits.elementwise and n.outputs[0].shape == shape for n in nodes)
-        if made.anchor is None and all(alike):
+        if unasked and made.anchor is None and all(alike):
             return True
         try:
-            kernel = self.speaks(self.body(made))
-        except KernelError:
+            kernel = draft(self.body(made))
+        except Unsayable:
             return False
         return not made.heavy or _keeps_rows(kernel)
-
-    def said(self, made: _Group) -> bool:
-        """`sayable` in the end, by a verified kernel.  Raises _UnsaidError for a draft that makes none."""
-        if not self.sayable(made):
-            return False
-        try:
-            compose(self.body(made))
-        except KernelError:
-            if self.speaks is draft:
-                raise _UnsaidError from None
-            return False
-        return True
 
     def inputs(self, group: _Group) -> list[Value]:
         """What the group reads of others, in order of use, but for scalars known now."""
@@ -459,7 +438,7 @@ class _Fusion:
         made: dict[tuple, Node] = {}
         nodes: list[Node] = []
         for group in self.ordered():
-            if len(group.nodes) == 1 or not self.said(group):
+            if len(group.nodes) == 1 or not self.sayable(group, unasked=False):
                 for n in group.nodes:
                     alone = substituted(self.nodes[n], became)
                     key = self.key(n, alone)  # copies of a view that none took in are one
@@ -494,10 +473,9 @@ def nbytes(value: Value) -> int:
 
 def _piece(node: Node, used: frozenset[int]) -> Piece | None:
     """The piece that others may join; None for a node that runs alone."""
-    try:
-        piece = piece_of(node, used)
-    except KernelError:  # its sizes aren't known
-        return None
+    if not all(isinstance(n, int) for v in (*node.inputs, *node.outputs) if v is not None for n in v.shape):
+        return None  # its sizes aren't known
+    piece = piece_of(node, used)
     return piece if piece is None or piece.kernel.stages else None
 
 

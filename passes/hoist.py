@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.kernel.form import Fold, Kernel, Local, Stage, Store
-from ..ir.kernel.scalar import Cast, Expr, Op, Ref, bitcast, cast, op, ref, walk
+from ..ir.kernel.scalar import Cast, Expr, Op, Read, Ref, ref, walk
+from ..ir.kernel.substitute import Substitution
 from .pieces import DIVISION, cost
 
 
@@ -20,7 +21,7 @@ def hoisted(kernel: Kernel) -> Kernel:
     Only what costs as much as a division is worth a name.
     """
     taken = set(kernel.buffers) | set(kernel.extents) | {n for s in kernel.stages for n in s.defines}
-    places: dict[Expr, Expr] = {}
+    instead: dict[Expr, Expr] = {}
     stages: list[Stage] = []
 
     def name() -> str:
@@ -28,34 +29,32 @@ def hoisted(kernel: Kernel) -> Kernel:
         taken.add(f"t{number or ''}")
         return f"t{number or ''}"
 
-    def out_of_loop(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
-        if expr in places:
-            return places[expr]
-        if expr not in memo:
-            memo[expr] = rewritten(expr, memo)
-        return memo[expr]
+    def is_worth_a_name(expr: Op) -> bool:
+        same = kernel.free_axes(expr) <= kernel.parallel_names
+        return same and cost(expr) >= DIVISION and kernel.dtype_of(expr) is not None
 
-    def rewritten(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
-        if isinstance(expr, Op):
-            if (
-                kernel.free_axes(expr) <= kernel.parallel_names
-                and cost(expr) >= DIVISION
-                and kernel.dtype_of(expr) is not None
-            ):
+    def take_out(value: Expr) -> None:
+        waiting, seen = [value], set(instead)
+        while waiting:
+            expr = waiting.pop()
+            if expr in seen or not isinstance(expr, (Op, Cast)):
+                continue
+            seen.add(expr)
+            if isinstance(expr, Op) and is_worth_a_name(expr):
                 local = Local(name(), (), expr)
                 stages.append(local)
-                places[expr] = ref(local.name)
-                return places[expr]
-            return op(expr.name, *(out_of_loop(a, memo) for a in expr.args))
-        if isinstance(expr, Cast):
-            return (bitcast if expr.bits else cast)(out_of_loop(expr.arg, memo), expr.dtype)
-        return expr
+                instead[expr] = ref(local.name)
+            else:
+                waiting += reversed(expr.below)
 
     for stage in kernel.stages:
         if stage.axes and not isinstance(stage, Fold):
-            stage = replace(stage, value=out_of_loop(stage.value, {}))
+            take_out(stage.value)
+            # an index stays as it is: native code checks ahead only what no stage computes
+            indices = {e: e for e in walk(stage.value) if isinstance(e, Read)}
+            stage = replace(stage, value=Substitution(exprs=indices | instead).expr(stage.value))
         stages.append(stage)
-    return kernel.replace(stages=_in_order(kernel, stages)) if places or len(stages) > 2 else kernel
+    return kernel.replace(stages=_in_order(kernel, stages)) if instead or len(stages) > 2 else kernel
 
 
 def _in_order(kernel: Kernel, stages: list[Stage]) -> tuple[Stage, ...]:

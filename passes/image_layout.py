@@ -10,14 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
 from ..ir.kernel.scalar import Expr, read
-from .blocking import Rewriting
+from ..ir.kernel.substitute import Substitution
+from .product import Windowed
 from .program import Array, Call, Program, Step
-from .windowed import Windowed
 
 Order = tuple[int, ...]
 
@@ -145,17 +146,14 @@ def relayout(array: Array, order: Order, name: str) -> Call:
 def permuted(kernel: Kernel, orders: Mapping[str, Order]) -> Kernel:
     """The kernel on buffers whose dimensions stand in another order, with its axes in that order too."""
 
-    def reindexed(order: Order):
-        return lambda index: tuple(index[d] for d in order)
+    given = {name: kernel.buffers[name] for name in orders}
+    buffers = {name: replace(b, shape=_taken(orders[name], b.shape)) for name, b in given.items()}
+    at = {name: partial(_taken, order) for name, order in orders.items()}
+    return ordered(Substitution(buffers=buffers, at=at).kernel(kernel), orders)
 
-    buffers = {
-        name: (
-            replace(kernel.buffers[name], shape=reindexed(order)(kernel.buffers[name].shape)),
-            reindexed(order),
-        )
-        for name, order in orders.items()
-    }
-    return ordered(Rewriting({}, {}, buffers).kernel(kernel), orders)
+
+def _taken(order: Order, dims: tuple) -> tuple:
+    return tuple(dims[d] for d in order)
 
 
 def ordered(kernel: Kernel, chosen: Mapping[str, Order]) -> Kernel:

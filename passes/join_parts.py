@@ -33,7 +33,7 @@ from ..ir.op import REGISTRY
 from ..ir.write import need_values
 
 
-class Part(NamedTuple):
+class Slice(NamedTuple):
     """Rows of a sum, from `first` to the one before `end`, that are a value's."""
 
     first: int
@@ -49,17 +49,17 @@ def join_parts(graph: Graph) -> Graph:
     need_values("join_parts", graph)
     uses = Counter(v for node in graph.nodes for v in node.inputs)
     uses.update(graph.results)
-    found: dict[Value | None, list[Part]] = {}
+    found: dict[Value | None, list[Slice]] = {}
     for node in graph.nodes:
         if node.op is REGISTRY["unview"]:
-            if uses[node.outputs[0]] == 1 and (part := _part(node)):
-                found[node.outputs[0]] = [part]
+            if uses[node.outputs[0]] == 1 and (rows := _slice(node)):
+                found[node.outputs[0]] = [rows]
         elif node.op is REGISTRY["add"] and all(v in found and uses[v] == 1 for v in node.inputs):
             one, two = (found.pop(v) for v in node.inputs)
             one.extend(two)  # the sum before is for nothing else
             found[node.outputs[0]] = one
-    sums = {v: sorted(parts, key=lambda part: part.first) for v, parts in found.items() if len(parts) > 1}
-    sums = {v: parts for v, parts in sums.items() if v is not None and _fill(parts, v.shape[0])}
+    sums = {v: sorted(slices, key=lambda rows: rows.first) for v, slices in found.items() if len(slices) > 1}
+    sums = {v: slices for v, slices in sums.items() if v is not None and _fill(slices, v.shape[0])}
     if not sums:
         return graph
     nodes: list[Node] = []
@@ -68,7 +68,7 @@ def join_parts(graph: Graph) -> Graph:
     return graph.replace(nodes=nodes)
 
 
-def _part(node: Node) -> Part | None:
+def _slice(node: Node) -> Slice | None:
     """What a gradient of a slice of rows is of the whole; None for any other view's."""
     (value,), shape, chain = node.inputs, node.attrs["shape"], node.attrs["chain"]
     if len(chain) != 1 or chain[0][0] != "basic_index" or not shape or value is None:
@@ -79,20 +79,20 @@ def _part(node: Node) -> Part | None:
         return None
     match first:
         case ("int", at):
-            return Part(at, at + 1, value)
+            return Slice(at, at + 1, value)
         case ("slice", low, high, 1):
-            return Part(low, high, value)
+            return Slice(low, high, value)
     return None
 
 
-def _fill(parts: list[Part], rows: int) -> bool:
-    """Whether the parts, in order, are all rows, and each of them once."""
-    side_by_side = all(one.end == two.first for one, two in pairwise(parts))
-    return side_by_side and parts[0].first == 0 and parts[-1].end == rows
+def _fill(slices: list[Slice], rows: int) -> bool:
+    """Whether the slices, in order, are all rows, and each of them once."""
+    side_by_side = all(one.end == two.first for one, two in pairwise(slices))
+    return side_by_side and slices[0].first == 0 and slices[-1].end == rows
 
 
-def _joined(node: Node, parts: list[Part]) -> list[Node]:
-    """The nodes that give what a sum of parts gives."""
+def _joined(node: Node, slices: list[Slice]) -> list[Node]:
+    """The nodes that give what a sum of slices gives."""
     made: list[Node] = []
 
     def emit(name: str, *inputs: Value, **attrs: Any) -> Value:
@@ -103,11 +103,11 @@ def _joined(node: Node, parts: list[Part]) -> list[Node]:
         return made[-1].outputs[0]
 
     (out,) = node.outputs
-    pieces = []
-    for first, end, value in parts:
+    terms = []
+    for first, end, value in slices:
         shape = (end - first, *out.shape[1:])
-        pieces.append(value if value.shape == shape else emit("reshape", value, shape=shape))
-    rows = tuple(end - first for first, end, _ in parts)
-    joined, zero = emit("cat", *pieces, dim=0, sizes=rows), Constant(np.zeros((), out.dtype.numpy))
+        terms.append(value if value.shape == shape else emit("reshape", value, shape=shape))
+    rows = tuple(end - first for first, end, _ in slices)
+    joined, zero = emit("cat", *terms, dim=0, sizes=rows), Constant(np.zeros((), out.dtype.numpy))
     made.append(Node(node.op, (joined, zero), (out,), dict(node.attrs), node.where))
     return made

@@ -20,9 +20,10 @@ from math import prod
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Axis, Buffer, Kernel, Store
-from ..ir.kernel.scalar import Expr, Read, read
-from .blocking import CHANNEL, Rewriting, block, can_block, fresh, split_axis
-from .convolution import Convolution
+from ..ir.kernel.scalar import Read, read
+from ..ir.kernel.substitute import Substitution
+from .blocking import CHANNEL, block, can_block, fresh, split_axis
+from .product import Convolution
 from .schedules.steps import (
     Block,
     Bound,
@@ -190,7 +191,9 @@ def packed(kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str
     )
     name = fresh(kernel, "packed")
     buffer = Buffer(name, plain.dtype, shape)
-    new = _Packed(roles.weight, buffer, at).kernel(kernel)
+    weights = [a for _, a in kernel.reads if a.buffer == roles.weight]
+    instead = Substitution(buffers={roles.weight: buffer}, exprs=dict.fromkeys(weights, read(name, at)))
+    new = instead.kernel(kernel)
     stages = tuple(
         replace(stage, axes=tuple(Axis(name, extents[name]) for name in summed))
         if getattr(stage, "name", None) == roles.stage.name
@@ -198,16 +201,3 @@ def packed(kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str
         for stage in new.stages
     )
     return pack, new.replace(stages=stages)
-
-
-class _Packed(Rewriting):
-    """Reads one element of another buffer wherever `weight` was read."""
-
-    def __init__(self, weight: str, buffer: Buffer, at: tuple[Affine, ...]):
-        super().__init__({}, {}, {weight: (buffer, lambda index: at)})
-        self.weight, self.element = weight, read(buffer.name, at)
-
-    def rebuilt(self, expr: Expr) -> Expr:
-        return (
-            self.element if isinstance(expr, Read) and expr.buffer == self.weight else super().rebuilt(expr)
-        )

@@ -11,17 +11,19 @@ its kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store, names
+from ..ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store
 from ..ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
+from ..ir.kernel.substitute import Substitution
 from ..ir.kernel.types import NUMPY, bits, is_floating
-from .blocking import Rewriting, fresh, zero_of
-from .collapse import Substituted, collapsed
+from .blocking import fresh, squeezed, zero_of
+from .collapse import collapsed
 from .pieces import wanted
+from .product import Product, product_of
 from .program import Alias, Array, Call, Program
 from .program import Step as ProgramStep
 from .schedules.default import balanced_tile, instructions, runs_once
@@ -40,7 +42,6 @@ from .schedules.steps import (
     tiles,
 )
 from .schedules.target import AHEAD, Target
-from .windowed import windowed
 
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
@@ -67,51 +68,14 @@ def pack_matmuls(program: Program, target: Target, options: Options | None = Non
     return program.replace(steps=tuple(packing.steps))
 
 
-@dataclass(frozen=True)
-class Product:
-    """stage = sum(k) left * right at every row and column of a collapsed kernel.
-
-    The column's elements are neighbours in the result.  row: the longest axis of the left factor alone, or
-    None.  outer: the other parallel axes.  side: which factor is the right one.
-    """
-
-    stage: Reduce
-    left: Expr
-    right: Expr
-    side: int
-    row: str | None
-    column: str
-    k: tuple[str, ...]
-    outer: tuple[str, ...]
-
-
-def product(kernel: Kernel) -> Product | None:
-    """The roles in a collapsed kernel that is one product, with what is computed from it at its points."""
-    sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
-    if kernel.symbols or len(sums) != 1 or not isinstance(sums[0], Reduce) or runs_once(kernel):
+def by_columns(kernel: Kernel) -> Product | None:
+    """The product that a collapsed kernel is, with the columns of its result in the right factor alone."""
+    found = product_of(kernel)
+    if found is None or runs_once(kernel) or any(s.axes for s in kernel.stages if s is not found.stage):
         return None
-    (stage,) = sums
-    form = stage.value
-    if stage.combine != "sum" or not (isinstance(form, Op) and form.name == "mul"):
+    if 0 in kernel.extents.values() or not is_floating(kernel.dtypes[found.stage.name]):
         return None
-    if any(s.axes for s in kernel.stages if s is not stage) or not is_floating(kernel.dtypes[stage.name]):
-        return None
-    parallel, k = names(kernel.parallel), names(stage.axes)
-    column = next((axis for axis in parallel if _stored_along(kernel, axis)), None)
-    free = [kernel.free_axes(factor) for factor in form.args]
-    if column is None or 0 in kernel.extents.values() or not set(k) <= free[0] & free[1]:
-        return None
-    side = 1 if column in free[1] else 0
-    if column in free[1 - side] or column not in free[side]:
-        return None
-    rows = [axis for axis in parallel if axis in free[1 - side] - free[side]]
-    row = max(rows, key=lambda axis: int(kernel.extents[axis])) if rows else None
-    outer = tuple(axis for axis in parallel if axis not in (row, column))
-    return Product(stage, form.args[1 - side], form.args[side], side, row, column, k, outer)
-
-
-def _stored_along(kernel: Kernel, axis: str) -> bool:
-    return all(kernel.buffers[s.buffer].offset(s.index).coefficient(axis) == 1 for s in kernel.stores)
+    return found.by_columns
 
 
 def _after(kernel: Kernel) -> int:
@@ -138,11 +102,13 @@ class _Packing:
             self.frozen |= set(made.outputs)
 
     def call(self, call: Call) -> Call:
-        if windowed(call.kernel):
+        found, narrow = product_of(call.kernel), product_of(squeezed(call.kernel))
+        pointwise = narrow and narrow.convolution and narrow.convolution.is_pointwise
+        if found and found.windowed and not pointwise:
             return call
         as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
         flat = collapsed(call.kernel)
-        roles = product(flat)
+        roles = by_columns(flat)
         if roles is None:
             return as_it_was
         extent = {axis: int(n) for axis, n in flat.extents.items()}
@@ -189,7 +155,7 @@ class _Packing:
         """The call by panels of columns, its right factor packed or where it lies."""
         call = self.simple_left(call, flat, roles)
         flat = collapsed(call.kernel)
-        roles = _sure(product(flat))
+        roles = _sure(by_columns(flat))
         target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
         dtype = flat.dtypes[roles.stage.name]
         wide = max(1, bits(dtype) // 32)  # registers for a vector
@@ -209,7 +175,7 @@ class _Packing:
         if pack:
             call, packed = self.with_packed(call, flat, roles, width)
             flat = collapsed(call.kernel)
-            roles = _sure(product(flat))
+            roles = _sure(by_columns(flat))
             steps.append(Pack(packed, roles.column))
             if call.inputs[-1].nbytes > FAR_BYTES and height <= 4 * WORTH_ROWS:
                 steps.append(Prefetch(packed, AHEAD))
@@ -226,9 +192,9 @@ class _Packing:
         if not any(isinstance(e, Op) for e in walk(roles.left)):
             return call
         kernel = call.kernel
-        stage = _sum_of(kernel)
-        left = stage.value.args[1 - roles.side]  # type: ignore[attr-defined]
-        axes = [axis for axis in (*kernel.parallel, *stage.axes) if axis.name in kernel.free_axes(left)]
+        full = replace(_sure(product_of(kernel)), turned=roles.turned)
+        left = full.left
+        axes = [axis for axis in (*kernel.parallel, *full.stage.axes) if axis.name in kernel.free_axes(left)]
         buffer = Buffer(fresh(kernel, "left"), kernel.dtype_of(left), tuple(a.extent for a in axes))
         at = tuple(Affine(((axis.name, 1),)) for axis in axes)
         made = _part(call, "left", left, buffer, tuple(axes), at)
@@ -238,7 +204,7 @@ class _Packing:
     def with_packed(self, call: Call, flat: Kernel, roles: Product, width: int) -> tuple[Call, str]:
         """The call on the packed factor, and the buffer's name; packing is a call before it."""
         kernel = call.kernel
-        factor = _sum_of(kernel).value.args[roles.side]  # type: ignore[attr-defined]
+        factor = replace(_sure(product_of(kernel)), turned=roles.turned).right
         dtype, columns = flat.dtype_of(roles.right), int(flat.extents[roles.column])
         free = flat.free_axes(roles.right)
         outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
@@ -247,9 +213,8 @@ class _Packing:
         axes = (*outer, panel, *summed, lane)
         shape = tuple(int(axis.extent) for axis in axes)
         column = Affine.of({panel.name: width, lane.name: 1})
-        terms = {roles.column: column}
-        rewriting = _Guarded(flat, terms) if columns % width else Rewriting(terms, {}, {})
-        value = rewriting.expr(roles.right)
+        reads = partial(_guarded, flat, roles.right) if columns % width else None
+        value = Substitution(indices={roles.column: column}, reads=reads).expr(roles.right)
         buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         chains = _chains(kernel, flat)
         at = coordinate(chains[roles.column])
@@ -292,18 +257,11 @@ class _Packing:
         return self.packed[key]
 
 
-class _Guarded(Rewriting):
-    """Reads are 0 where their index, rewritten, leaves the buffer."""
-
-    def __init__(self, kernel: Kernel, terms: Mapping[str, Affine]):
-        super().__init__(terms, {}, {})
-        self.old = kernel
-
-    def rebuilt(self, expr: Expr) -> Expr:
-        made = super().rebuilt(expr)
-        if isinstance(made, Read) and made.other is None and made is not expr:
-            return read(made.buffer, made.index, zero_of(self.old.buffers[made.buffer].dtype))
-        return made
+def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
+    """A read that is 0 where its index leaves the buffer, unless it stands in the old expression too."""
+    if access.other is not None or access in set(walk(old)):
+        return access
+    return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
 
 
 def _sure(roles: Product | None) -> Product:
@@ -320,13 +278,9 @@ def _in_full(kernel: Kernel) -> Kernel:
     """
     if not kernel.locals:
         return kernel
-    inline = Substituted({}, kernel.locals)
+    inline = Substitution(refs=kernel.locals)
     stages = tuple(inline.stage(stage) if isinstance(stage, Reduce) else stage for stage in kernel.stages)
     return wanted(kernel.replace(stages=stages), frozenset(range(len(kernel.outputs))))
-
-
-def _sum_of(kernel: Kernel) -> Reduce:
-    return next(stage for stage in kernel.stages if isinstance(stage, Reduce))
 
 
 def _strides(kernel: Kernel, factor: Expr, axis: str, inner: tuple[str, ...]) -> tuple[int, int]:
@@ -361,9 +315,8 @@ def _instead(
     call: Call, factor: Expr, buffer: Buffer, index: tuple[Affine | Expr, ...], array: Array
 ) -> Call:
     """The call with a factor read from an array of its own, and without the inputs that it needs no more."""
-    rewriting = Rewriting({}, {}, {})
-    rewriting.memo[factor] = read(buffer.name, index)
-    kernel = rewriting.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
+    instead = Substitution(exprs={factor: read(buffer.name, index)})
+    kernel = instead.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
     arrays = (*call.inputs, array)
     used = {access.buffer for _, access in kernel.reads}
     kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]

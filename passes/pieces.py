@@ -22,6 +22,7 @@ from ..ir.op import REGISTRY
 from ..ir.op import Op as Record
 from ..ir.views import row_major
 from .lower import lower
+from .product import plain
 
 # What computing a word costs, in additions.  Where an expression would be computed again in another loop, one
 # that costs more than CHEAP is kept in place of that: loading it back costs about as much.
@@ -143,7 +144,7 @@ _pieces: dict[tuple, tuple[Piece | None]] = {}
 def piece_of(node: Node, used: frozenset[int]) -> Piece | None:
     """The piece a node is; None for one without a kernel.  used: the outputs that somebody wants.
 
-    Raises KernelError for symbolic sizes.
+    Raises Unsayable for symbolic sizes.
     """
     key = (signature(node), used)
     found = _pieces.get(key)
@@ -196,13 +197,6 @@ def _pure(kernel: Kernel) -> dict[int, Pure] | None:
             return None
         found[numbers[stage.buffer]] = Pure(tuple(axes), stage.value)
     return found
-
-
-def plain(part: Affine | Expr) -> str | None:
-    """The axis that an index is, as it stands; None for any other index."""
-    if isinstance(part, Affine) and not part.constant and len(part.terms) == 1 and part.terms[0][1] == 1:
-        return part.terms[0][0]
-    return None
 
 
 # ---- reshapes

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..ir.errors import GraphError, KernelError
+from ..ir.errors import GraphError
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ..ir.kernel.scalar import Expr, Ref, ref
@@ -293,14 +293,11 @@ def in_place(kernel: Kernel, output: int, source: int) -> Kernel | None:
     out, given = kernel.outputs[output], kernel.inputs[source]
     if (given.dtype, given.shape, given.layout) != (out.dtype, out.shape, out.layout):
         return None
-    if not _is_pointwise(kernel, out):
+    if not _is_pointwise(kernel, out) or not _reads_where_it_writes(kernel, out, given):
         return None
     outputs = list(kernel.outputs)
     outputs[output] = Buffer(out.name, out.dtype, out.shape, out.layout, given.name)
-    try:
-        return verify_kernel(_stores_last(kernel).replace(outputs=tuple(outputs)))
-    except KernelError:
-        return None
+    return verify_kernel(_stores_last(kernel).replace(outputs=tuple(outputs)))
 
 
 def _stores_last(kernel: Kernel) -> Kernel:
@@ -308,12 +305,11 @@ def _stores_last(kernel: Kernel) -> Kernel:
 
     y[i] = a[i] + b[i]; z[i] = b[i] - a[i] -> v = a[i] + b[i]; w = b[i] - a[i]; y[i] = v; z[i] = w
     """
-    if len(kernel.stores) == 1:
-        return kernel
     stages: list[Stage] = [stage for stage in kernel.stages if isinstance(stage, Local)]
     stores: list[Stage] = []
+    several = len(kernel.stores) > 1
     for store in kernel.stores:
-        if kernel.dtype_of(store.value) is not None and not isinstance(store.value, Ref):
+        if several and kernel.dtype_of(store.value) is not None and not isinstance(store.value, Ref):
             name = f"{store.buffer}_value"
             while name in kernel.buffers or name in kernel.extents or name in kernel.dtypes:
                 name += "_"
@@ -321,6 +317,12 @@ def _stores_last(kernel: Kernel) -> Kernel:
             store = replace(store, value=ref(name))
         stores.append(store)
     return kernel.replace(stages=(*stages, *stores))
+
+
+def _reads_where_it_writes(kernel: Kernel, out: Buffer, given: Buffer) -> bool:
+    """Whether every point reads of `given` only the elements that it stores in `out`."""
+    at = {store.index for store in kernel.stores if store.buffer == out.name}
+    return all({access.index} == at for _, access in kernel.reads if access.buffer == given.name)
 
 
 def _is_pointwise(kernel: Kernel, out: Buffer) -> bool:

@@ -9,64 +9,41 @@ from __future__ import annotations
 from itertools import product
 from math import gcd
 
-from ..ir.errors import KernelError
+from ..ir.errors import Unsayable
 from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Kernel, Reduce
-from ..ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, read
-from .blocking import Rewriting, fresh
+from ..ir.kernel.form import Axis, Kernel
+from ..ir.kernel.scalar import Read, read
+from ..ir.kernel.substitute import Substitution
+from .blocking import fresh
+from .product import Factor, Product, products
 
 
-def summation(kernel: Kernel) -> Reduce:
-    """The one sum of products.  Raises KernelError for a kernel that has none."""
-    for stage in kernel.stages:
-        if isinstance(stage, Reduce) and isinstance(stage.value, Op) and stage.value.name == "mul":
-            return stage
-    raise KernelError(f"{kernel.name}: there is no sum of products over windows here")
+def summation(kernel: Kernel) -> Product:
+    """The one sum of products.  Raises Unsayable for a kernel that has none."""
+    found = products(kernel)
+    if not found:
+        raise Unsayable(f"{kernel.name}: there is no sum of products over windows here")
+    return found[0]
 
 
 def residues(kernel: Kernel) -> list[Kernel]:
     """The kernel, or where an index divides, one kernel for each remainder of the places.
 
-    select(((i+1-r) % 2 == 0), y[(i+1-r) // 2], 0) over i    ->    y[i'+1-r'] over i = 2*i'+1, r = 2*r', and
-                                                                   y[i'-r'] over i = 2*i', r = 2*r'+1
+    Raises Unsayable for a factor that is more than one element.
     """
-    stage = summation(kernel)
-    factor = next((f for f in stage.value.args if not isinstance(f, Read)), None)  # type: ignore[attr-defined]
+    factor = next((f for f in summation(kernel).factors if not isinstance(f.value, Read)), None)
     if factor is None:
         return [kernel]
-    access, divided = divisions(kernel, factor)
-    return [
-        _piece(kernel, factor, access, divided, remainders)
-        for remainders in product(*(range(step) for _, step in divided.values()))
-    ]
+    if not factor.divided:
+        raise Unsayable(f"{kernel.name}: a factor of a sum over windows is one element", f"{factor.value}")
+    steps = (range(step) for _, step in factor.divided.values())
+    return [_of_remainders(kernel, factor, remainders) for remainders in product(*steps)]
 
 
-def divisions(kernel: Kernel, factor: Expr) -> tuple[Read, dict[int, tuple[Affine, int]]]:
-    """The read in a factor, and the dimensions in which it divides: the index and the divisor.
-
-    Raises KernelError unless the factor is 0 wherever a division leaves a remainder, and nowhere else.
-    """
-    conditions, inner = [], factor
-    while isinstance(inner, Op) and inner.name == "select" and _is_zero(inner.args[2]):
-        conditions.append(inner.args[0])
-        inner = inner.args[1]
-    divided: dict[int, tuple[Affine, int]] = {}
-    if isinstance(inner, Read) and inner.other is not None and inner.other.value == 0:
-        for d, part in enumerate(inner.index):
-            match part:
-                case Op("floor_div", (Coordinate(index), Const(step))):
-                    divided[d] = index, int(step)
-        exact = {op("eq", op("remainder", coordinate(index), step), 0) for index, step in divided.values()}
-        affine = all(d in divided or isinstance(part, Affine) for d, part in enumerate(inner.index))
-        if divided and affine and exact == set(conditions):
-            return inner, divided
-    raise KernelError(f"{kernel.name}: a factor of a sum over windows is one element", f"factor: {factor}")
-
-
-def _piece(
-    kernel: Kernel, factor: Expr, access: Read, divided: dict[int, tuple[Affine, int]], remainders: tuple
-) -> Kernel:
+def _of_remainders(kernel: Kernel, factor: Factor, remainders: tuple[int, ...]) -> Kernel:
     """The kernel at the places that leave these remainders, and the taps that reach them."""
+    access, divided = factor.access, factor.divided
+    assert access is not None and divided is not None
     parallel, extents = kernel.parallel_names, kernel.extents
     terms: dict[str, Affine] = {}
     axes: dict[str, tuple[Axis, ...]] = {}
@@ -89,15 +66,9 @@ def _piece(
             axes[tap] = (Axis(fresh(kernel, f"{tap}h"), max(0, -(-(int(extents[tap]) - first) // stride))),)
             index[d] = index[d] - inner * (by * stride // step)  # type: ignore[operator]
     if not reached:  # a sum of nothing
-        axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).axes}
+        axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).stage.axes}
         index = [Affine()] * len(index)
-    rewriting = Rewriting(terms, axes, {})
-    kept = [
-        rewriting.affine(p) if isinstance(p, Affine) and d not in divided else p for d, p in enumerate(index)
-    ]
-    rewriting.memo[factor] = read(access.buffer, tuple(kept), access.other)
-    return rewriting.kernel(kernel)
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0
+    moved = Substitution(indices=terms)
+    kept = [p if d in divided else moved.subscript(p) for d, p in enumerate(index)]
+    element = read(access.buffer, kept, access.other)
+    return Substitution(indices=terms, axes=axes, exprs={factor.value: element}).kernel(kernel)

@@ -10,12 +10,14 @@ rows of one array, are one kernel, and compiled once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from ..ir.kernel.affine import Affine, Extent
-from ..ir.kernel.form import Buffer, Kernel
+from ..ir.kernel.form import Buffer, Index, Kernel
 from ..ir.kernel.scalar import Expr, Read
-from .blocking import Index, Rewriting
+from ..ir.kernel.substitute import Substitution
 
 
 def sliced(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
@@ -40,7 +42,8 @@ def sliced(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
     if not parts:
         return kernel, offsets
     buffers = {name: _less(kernel.buffers[name], ranges) for name, ranges in parts.items()}
-    return Rewriting({}, {}, buffers).kernel(kernel), offsets
+    at = {name: partial(_moved, ranges) for name, ranges in parts.items()}
+    return Substitution(buffers=buffers, at=at).kernel(kernel), offsets
 
 
 def _ranges(kernel: Kernel, buffer: Buffer, reads: Sequence[Read]) -> list[tuple[int, int]]:
@@ -74,14 +77,15 @@ def _span(extents: Mapping[str, Extent], part: Affine | Expr) -> tuple[int, int]
     return part.constant, part.constant + reach
 
 
-def _less(buffer: Buffer, ranges: Sequence[tuple[int, int]]) -> tuple[Buffer, Callable[[Index], Index]]:
-    """The buffer of these leading indices, and how an index into it comes from one into the whole."""
+def _less(buffer: Buffer, ranges: Sequence[tuple[int, int]]) -> Buffer:
+    """The buffer of these leading indices."""
+    return replace(buffer, shape=(*(n for _, n in ranges), *buffer.shape[len(ranges) :]))
 
-    def index(old: Index) -> Index:
-        return tuple(
-            part + Affine((), -ranges[d][0]) if d < len(ranges) and isinstance(part, Affine) else part
-            for d, part in enumerate(old)
-        )
 
-    shape = (*(n for _, n in ranges), *buffer.shape[len(ranges) :])
-    return Buffer(buffer.name, buffer.dtype, shape), index
+def _moved(ranges: Sequence[tuple[int, int]], index: Index) -> Index:
+    """The index into the part, of one into the whole."""
+    lead = (
+        part + Affine((), -low) if isinstance(part, Affine) else part
+        for part, (low, _) in zip(index, ranges, strict=False)
+    )
+    return (*lead, *index[len(ranges) :])

@@ -16,7 +16,7 @@ The kernel that accumulates then works in place of the filled array, so the memo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..ir.kernel.form import Axis, Fold, Kernel, Reduce
@@ -42,8 +42,13 @@ def _calls(call: Call) -> Iterator[Step]:
     if parts is None:
         yield from _filled(call)
         return
+    yield from in_turn(call, parts)
+
+
+def in_turn(call: Call, kernels: Iterable[Kernel]) -> Iterator[Call]:
+    """Calls of kernels in place of a call: buffers that its kernel has not are arrays of their own."""
     arrays = dict(zip(call.kernel.buffers, (*call.inputs, *call.outputs), strict=True))
-    for part in parts:
+    for part in kernels:
         for buffer in part.outputs:
             if buffer.name not in arrays:
                 arrays[buffer.name] = Array(buffer.name, buffer.dtype, tuple(map(int, buffer.shape)))

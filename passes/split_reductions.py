@@ -13,13 +13,14 @@ after.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.kernel.affine import Affine
 from ..ir.kernel.form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store
 from ..ir.kernel.scalar import Expr, Ref, op, read, ref, walk
+from ..ir.kernel.substitute import Substitution
 from .blocking import fresh
-from .collapse import ZERO, Substituted
 
 PART = 16_384  # elements of a part, about: 2 us of summing, against 0.5 us to wake a thread
 PARTS = 64
@@ -65,11 +66,12 @@ class _Split:
                 self.reduction(stage)
         for axes in dict.fromkeys(store.axes for store in self.waiting):
             stores = tuple(replace(s, axes=()) for s in self.waiting if s.axes == axes)
-            self.add((*self.kernel.parallel, *axes), tuple(map(self.rewriter().stage, stores)))
+            self.add((*self.kernel.parallel, *axes), tuple(map(self.inlined().stage, stores)))
         return self.made
 
-    def rewriter(self, axis: str = "", index: Affine = ZERO) -> Substituted:
-        return Substituted(self.results, self.kernel.locals, axis, index)
+    def inlined(self, indices: Mapping[str, Affine] | None = None) -> Substitution:
+        """Puts what is known by name in place of the names."""
+        return Substitution(indices=indices or {}, refs={**self.kernel.locals, **self.results})
 
     def buffer(self, dtype: str, *shape: int) -> Buffer:
         """A new one for what a kernel leaves for others."""
@@ -94,14 +96,14 @@ class _Split:
         kernel, parallel = self.kernel, self.kernel.parallel
         parts = _parts(kernel, stage)
         if not parts:
-            self.finish(stage, [self.rewriter().stage(stage)])
+            self.finish(stage, [self.inlined().stage(stage)])
             return
         slow, rest = stage.axes[0], stage.axes[1:]
         length = int(slow.extent) // parts
         length -= length % (EVEN if length >= 8 * EVEN else 1)
         part, shape = Axis(self.part, parts), [int(axis.extent) for axis in parallel]
-        rewriter = self.rewriter(slow.name, Affine.of({self.part: length, self.inner: 1}))
-        partial = replace(rewriter.stage(stage), axes=(Axis(self.inner, length), *rest))
+        here = self.inlined({slow.name: Affine.of({self.part: length, self.inner: 1})})
+        partial = replace(here.stage(stage), axes=(Axis(self.inner, length), *rest))
         # the parts slowest: neighbouring points are then combined as one vector
         held = {n: self.buffer(kernel.dtypes[n], parts, *shape) for n in stage.defines}
         at = (Affine(((self.part, 1),)), *self.points)
@@ -111,8 +113,8 @@ class _Split:
         left = int(slow.extent) - parts * length
         last = None
         if left:
-            rewriter = self.rewriter(slow.name, Affine.of({self.inner: 1}, parts * length))
-            last = replace(rewriter.stage(stage), axes=(Axis(self.inner, left), *rest))
+            here = self.inlined({slow.name: Affine.of({self.inner: 1}, parts * length)})
+            last = replace(here.stage(stage), axes=(Axis(self.inner, left), *rest))
         combine = self.combined if isinstance(stage, Reduce) else self.merged
         self.finish(stage, combine(stage, partials, part, last))
 
@@ -129,21 +131,19 @@ class _Split:
 
     def merged(self, stage: Fold, partials: dict[str, Expr], part: Axis, last: Fold | None) -> list[Stage]:
         """A Fold over the partial results by the merge; it begins where what is left over ends."""
-        right = Substituted({f"right.{name}": value for name, value in partials.items()}, {})
-        plain = self.rewriter().stage(stage)
+        right = Substitution(refs={f"right.{name}": value for name, value in partials.items()})
+        plain = self.inlined().stage(stage)
         total = replace(plain, axes=(part,), step=tuple(map(right.expr, plain.merge or ())))
         if last is None:
             return [total]
         new = {name: fresh(self.kernel, f"{name}_last") for name in stage.names}
-        own = {f"{of}{name}": ref(f"{of}{new[name]}") for name in new for of in ("", "right.")}
-        rest = replace(Substituted(own, {}).stage(last), names=tuple(new.values()))
-        return [rest, replace(total, init=tuple(own[name] for name in stage.names))]
+        return [Substitution(stages=new).stage(last), replace(total, init=tuple(map(ref, new.values())))]
 
     def finish(self, stage: Reduce | Fold, combining: list[Stage]) -> None:
         """The kernel that ends with the results, the stores that need no others, buffers for what does."""
         results = {n: ref(own) for n, own in zip(stage.defines, combining[-1].defines, strict=True)}
         known = self.results.keys() | results.keys()
-        ready = Substituted({**self.results, **results}, self.kernel.locals)
+        ready = Substitution(refs={**self.kernel.locals, **self.results, **results})
         now = [s for s in self.waiting if not s.axes and self.needs(s) <= known]
         self.waiting = [s for s in self.waiting if s not in now]
         stages = [*combining, *map(ready.stage, now)]
@@ -161,6 +161,6 @@ class _Split:
 
     def needs(self, stage: Stage) -> set[str]:
         """The reductions whose results a stage reads, through Locals too; its own states are none of them."""
-        exprs = map(Substituted({}, self.kernel.locals).expr, stage.exprs)
+        exprs = map(Substitution(refs=self.kernel.locals).expr, stage.exprs)
         found = {expr.name for expr in walk(*exprs) if isinstance(expr, Ref)} - set(stage.defines)
         return found & {n for s in self.kernel.stages if isinstance(s, (Reduce, Fold)) for n in s.defines}

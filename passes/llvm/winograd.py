@@ -25,7 +25,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.scalar import cast, read, ref
 from ..blocking import can_block
-from ..convolution import Convolution
+from ..product import Convolution
 from ..schedules.steps import Winograd
 from ..schedules.target import Core, Target
 from .conv_winograd import STACK, Shape, apart, shape_of

@@ -9,7 +9,9 @@ from ..schedules.language import Language
 from ..schedules.steps import Schedule
 from .defaults import blockable
 from .scatter import meeting, ordered
-from .schedule import dims, dotted, serial
+from .schedule import dotted, serial, tiles
+
+MANY = (Lanes, Along, Serial)  # steps that a schedule may have several of, as those that rewrite
 
 
 def check(kernel: Kernel, schedule: Schedule) -> None:
@@ -24,13 +26,13 @@ def check(kernel: Kernel, schedule: Schedule) -> None:
 
 
 def _once(kernel: Kernel, schedule: Schedule) -> None:
-    tiles = dims(schedule)
-    every = {
-        "axis": [*serial(schedule), *(axis for tile in tiles for axis in tile.axes)],
-        "dimension": [tile.dim for tile in tiles],
-        "step": [step.name for step in schedule.steps if not isinstance(step, (Lanes, Along, Serial))],
+    every = tiles(schedule)
+    spoken = {
+        "axis": [*serial(schedule), *(axis for tile in every for axis in tile.axes)],
+        "dimension": [tile.dim for tile in every],
+        "step": [step.name for step in schedule.steps if not (step.rewrites or isinstance(step, MANY))],
     }
-    for kind, found in every.items():
+    for kind, found in spoken.items():
         twice = sorted({one for one in found if found.count(one) > 1})
         if twice:
             raise KernelError(
@@ -43,17 +45,17 @@ def _once(kernel: Kernel, schedule: Schedule) -> None:
 
 
 def _product(kernel: Kernel, schedule: Schedule) -> None:
-    roles, tiles = dotted(kernel, schedule), dims(schedule)
-    kinds = [type(tile) for tile in tiles]
+    roles, every = dotted(kernel, schedule), tiles(schedule)
+    kinds = [type(tile) for tile in every]
     if (
         roles is None
         or kernel.dtypes[roles.stage.name] != "f32"
         or kinds != [Lanes, Lanes, Along]
-        or not all({*t.axes} <= {*own} for t, own in zip(tiles, (roles.m, roles.n, roles.k), strict=True))
+        or not all({*t.axes} <= {*own} for t, own in zip(every, (roles.m, roles.n, roles.k), strict=True))
     ):
         raise KernelError(
             f"{kernel.name}: a dot is an f32 sum of products, over lanes of its M and N, along its K",
-            f"axes: {roles}" if roles else f"kernel: {kernel}",
+            f"M: {roles.m}, N: {roles.n}, K: {roles.k}" if roles else f"kernel: {kernel}",
             f"schedule: {schedule}",
         )
 

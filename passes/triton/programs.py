@@ -10,7 +10,7 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Coordinate, walk
 from ..schedules.gpu import Lanes
 from ..schedules.steps import Schedule
-from .schedule import dims, grid_axes, group, points
+from .schedule import grid_axes, group, points, tiles
 
 if TYPE_CHECKING:
     from .emit import Emitter
@@ -68,7 +68,7 @@ def _reach(kernel: Kernel, schedule: Schedule, index: Affine) -> int:
     """A number that no value of an index is above, not even in the masked lanes beyond a tile's extent."""
     steps = {axis: abs(c) for axis, c in index.terms}
     reach = abs(index.constant) + sum(c * int(kernel.extents[axis]) for axis, c in steps.items())
-    for tile in dims(schedule):
+    for tile in tiles(schedule):
         behind = [points(kernel, tile.axes[n + 1 :]) for n in range(len(tile.axes))]
         beyond = (
             steps.get(axis, 0) * (tile.size // max(n, 1) + 1)

@@ -6,11 +6,11 @@ import math
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
-from ..contraction import Contraction, contractions
+from ..product import Product, products
 from ..schedules.gpu import STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
 from ..schedules.steps import Schedule
 
-Dim = Lanes | Along
+Tile = Lanes | Along
 
 
 def check_bound(kernel: Kernel) -> None:
@@ -19,7 +19,7 @@ def check_bound(kernel: Kernel) -> None:
         raise KernelError(
             f"{kernel.name}: Triton source is made for bound kernels",
             f"symbols: {', '.join(kernel.symbols)}",
-            f"bind them: kernel.bind({', '.join(f'{name}=...' for name in kernel.symbols)})",
+            f"bind them: bind(kernel, {', '.join(f'{name}=...' for name in kernel.symbols)})",
         )
 
 
@@ -34,7 +34,7 @@ def points(kernel: Kernel, axes: tuple[str, ...]) -> int:
 
 
 # ---- what the steps say
-def dims(schedule: Schedule) -> tuple[Dim, ...]:
+def tiles(schedule: Schedule) -> tuple[Tile, ...]:
     """The dimensions of the tensors: those of parallel axes, then those of local ones."""
     return (*schedule.of(Lanes), *schedule.of(Along))
 
@@ -43,10 +43,10 @@ def serial(schedule: Schedule) -> tuple[str, ...]:
     return tuple(axis for step in schedule.of(Serial) for axis in step.axes)
 
 
-def dotted(kernel: Kernel, schedule: Schedule) -> Contraction | None:
+def dotted(kernel: Kernel, schedule: Schedule) -> Product | None:
     """The product that runs on tensor cores."""
     named = {step.stage for step in schedule.of(Dot)}
-    return next((roles for roles in contractions(kernel) if roles.stage.name in named), None)
+    return next((p for p in products(kernel) if p.is_matmul and p.stage.name in named), None)
 
 
 def precision(schedule: Schedule) -> str:
@@ -68,10 +68,10 @@ def num_stages(schedule: Schedule) -> int:
 # ---- the grid
 def grid_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int, Lanes | None]]:
     """What the program id counts, slowest first: plain axes, then tiles."""
-    tiles = list(schedule.of(Lanes))
-    taken = {axis for tile in tiles for axis in tile.axes} | set(serial(schedule))
+    lanes = list(schedule.of(Lanes))
+    taken = {axis for tile in lanes for axis in tile.axes} | set(serial(schedule))
     plain = [(axis.name, int(axis.extent), None) for axis in kernel.parallel if axis.name not in taken]
-    return plain + [(tile.dim, -(-points(kernel, tile.axes) // tile.size), tile) for tile in tiles]
+    return plain + [(tile.dim, -(-points(kernel, tile.axes) // tile.size), tile) for tile in lanes]
 
 
 def grid(kernel: Kernel, schedule: Schedule) -> int:

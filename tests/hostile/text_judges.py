@@ -104,7 +104,7 @@ def judge_kernel(text: str) -> str:
     except KernelError as error:
         told(error)
         return "parsed"
-    kernel = kernel.bind(**{name: 2 + k % 3 for k, name in enumerate(kernel.symbols)})
+    kernel = kernels.bind(kernel, **{name: 2 + k % 3 for k, name in enumerate(kernel.symbols)})
     if not few_points(kernel):
         return "verified"
     in_bounds(kernel)

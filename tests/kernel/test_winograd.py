@@ -16,7 +16,6 @@ from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes.blocking import block, squeezed
-from lamina.passes.convolution import convolution as recognised
 from lamina.passes.llvm import conv_winograd, generate
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_winograd import WinogradCode, shape_of
@@ -30,6 +29,7 @@ from lamina.passes.llvm.winograd_transforms import (
     weight_transform,
 )
 from lamina.passes.lower import lower
+from lamina.passes.product import product_of
 from lamina.passes.schedules.steps import Schedule, Winograd
 from lamina.passes.schedules.target import AVX2, LEVELS
 
@@ -201,7 +201,8 @@ def test_every_choice_can_be_written():
         height, width = rng.choice((2, 7, 14, 56, 112)), rng.choice((3, 7, 28, 33))
         shape = (rng.choice((1, 8, 32)), blocks, chunks, height, width, rng.choice((1, 2)))
         kernel = plain_kernel(shape, lanes)
-        roles = recognised(kernel)
+        product = product_of(kernel)
+        roles = product and product.convolution
         assert roles is not None
         how = choose_winograd(kernel, roles, target, rng.choice((1, 2, 16)))
         if how is not None:

@@ -29,7 +29,7 @@ PLANTED = {
     ],
     "a place is taken for another remainder's": [
         (
-            "passes.residues:_piece",
+            "passes.residues:_of_remainders",
             "terms[place] = outer * step + Affine((), remainder)",
             "terms[place] = outer * step",
         ),

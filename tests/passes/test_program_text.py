@@ -13,6 +13,7 @@ from lamina.passes import program_text as module
 from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.batch_innermost import batch_innermost
 from lamina.passes.channels_last import channels_last
+from lamina.passes.factor_sums import factor_sums
 from lamina.passes.pack_matmuls import Options, pack_matmuls
 from lamina.passes.program import Array, Program, interpret, verify
 from lamina.passes.program_text import constants_of, parse, program_text
@@ -63,6 +64,7 @@ def test_text_is_read_back():
 
 PASSES = (
     lambda program: program,
+    partial(factor_sums, target=AVX512),
     partial(batch_innermost, target=AVX512),
     partial(assign_layouts, target=AVX2),
     partial(pack_matmuls, target=AVX512),

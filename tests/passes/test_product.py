@@ -1,11 +1,11 @@
-"""Which kernels are convolutions, and the roles of their axes."""
+"""Which kernels are sums of products, and the roles of their axes."""
 
 import pytest
 from image_programs import conv_kernel, kernel_of
 
 from lamina.ir.kernel import parse, verify
 from lamina.passes.blocking import squeezed
-from lamina.passes.convolution import convolution
+from lamina.passes.product import product_of
 
 IMAGE = (2, 8, 9, 10)
 PLAIN = "3x3 stride=[1, 1] padding=[0, 0] dilation=[1, 1]"
@@ -29,6 +29,11 @@ FOUND = {
     ),
     "one dimension": (conv_kernel((2, 8, 9), (4, 8, 3)), "3 stride=[1] padding=[0] dilation=[1]"),
 }  # fmt: skip
+
+
+def convolution(kernel):
+    found = product_of(kernel)
+    return found and found.convolution
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -69,3 +74,58 @@ def test_padding_with_another_number_is_not():
     assert convolution(verify(parse(text))) is not None
     assert convolution(verify(parse(text.replace("else 0.0", "else 1.0")))) is None
     assert convolution(verify(parse(text.replace("i+r-1", "i-r+1")))) is None
+
+
+STRIDED = kernel_of("conv_input_grad", [(2, 4, 5, 9), (4, 8, 3, 3)], size=(9, 9), **SAME | {"stride": (2, 1)})
+
+
+@pytest.mark.parametrize("zero", ["0", "0.0", "f32(0.0)"])
+def test_a_gradient_divides_where_a_condition_says_so(zero):
+    """Of a strided convolution, in the rows; a zero is one whatever its type."""
+    text = str(STRIDED)
+    assert ", 0)" in text
+    found = product_of(verify(parse(text.replace(", 0)", f", {zero})"))))
+    assert found is not None and found.windowed is not None and not found.windowed.gradient
+    divisors = [{d: by for d, (_, by) in factor.divided.items()} for factor in found.factors]
+    assert divisors in ([{2: 2}, {}], [{}, {2: 2}])
+
+
+def test_what_is_zero_for_other_reasons_divides_nowhere():
+    found = product_of(verify(parse(str(STRIDED).replace(", 0)", ", 1.0)"))))
+    assert found is not None and None in [factor.access for factor in found.factors]
+    text = str(STRIDED).replace("== 0)", "== 1)")
+    assert [factor.divided for factor in product_of(verify(parse(text))).factors].count(None) == 1
+
+
+def test_a_product_by_columns_may_be_written_either_way():
+    text = (
+        "kernel k(x: f32[4,8], w: f32[8,6]) -> (y: f32[4,6]) {\n  parallel i:4 j:6\n"
+        "  t = sum(k:8) (x[i, k] * w[k, j])\n  y[i, j] = t\n}"
+    )
+    turned = text.replace("(x[i, k] * w[k, j])", "(w[k, j] * x[i, k])")
+    for form in (text, turned):
+        found = product_of(parse(form)).by_columns
+        assert (found.left.buffer, found.right.buffer) == ("x", "w")
+        assert (found.row, found.column, found.outer, found.turned) == ("i", "j", (), form is turned)
+
+
+WEIGHT_GRADIENT = """kernel k(g: f32[8,4,5,5], x: f32[8,6,5,5], m: f32[4,6,3,3]) -> (y: f32[4,6,3,3], z: f32[4,6,3,3]) {
+  parallel o:4 c:6 a:3 b:3
+  t = sum(n:8 i:5 j:5) (g[n, o, i, j] * x[n, c, i+a-1, j+b-1 else 0.0])
+  y[o, c, a, b] = t
+  z[o, c, a, b] = (t * m[o, c, a, b])
+}"""  # noqa: E501
+
+
+def test_a_weight_gradient_may_have_several_results():
+    """They are read as one: it would be no gradient of a convolution else, and none of its step laid out."""
+    found = product_of(verify(parse(WEIGHT_GRADIENT)))
+    assert found is not None and found.windowed is not None and found.windowed.gradient
+    apart = parse(WEIGHT_GRADIENT.replace("z[o, c, a, b]", "z[o, c, b, a]"))
+    assert product_of(apart).windowed is None
+
+
+def test_columns_are_no_taps():
+    """Three taps fill no vector: the channels of the same factor are the columns."""
+    found = product_of(parse(WEIGHT_GRADIENT.replace("m[o, c, a, b]", "1.0"))).by_columns
+    assert (found.column, found.row, found.outer) == ("c", "o", ("a", "b"))
