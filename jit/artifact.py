@@ -28,14 +28,14 @@ from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
 from ..ir.version import __version__
-from ..passes.host_parts import Check
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Linked, Native, link
 from ..passes.pipeline import Options, to_program
-from ..passes.program import Program
-from ..passes.prologue import prologue
+from ..passes.programs.host_parts import Check
+from ..passes.programs.program import Program
+from ..passes.programs.prologue import prologue
 from ..passes.schedules.target import AVX2, AVX512, BASELINE, NEON, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN

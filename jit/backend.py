@@ -26,9 +26,9 @@ from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..passes import cache as disk
-from ..passes.pair_complex import pair_complex
+from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
-from ..passes.program import Array, Program
+from ..passes.programs.program import Array, Program
 from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
@@ -70,18 +70,20 @@ class Compiled:
 
     def _compile(self, key: str) -> None:
         held = collector.put_off()
-        weights, main = self._programs()
-        if self.options.tune and self.target.language == "llvm":
-            began = perf_counter()
-            main, self.tuned = tune(main, self.options.tune, version(), shown)
-            self.searching = perf_counter() - began
+        with self.target.compiler(len(self.before.nodes)) as compiled:
+            weights, main = self._programs()
+            if self.options.tune and self.target.language == "llvm":
+                began = perf_counter()
+                main, self.tuned = tune(main, self.options.tune, version(), shown)
+                self.searching = perf_counter() - began
+            executables = compiled([weights, main] if weights.results else [main])
         position = {array: i for i, array in enumerate(self._params)}
         self.first_params = [position[a] for a in weights.params] if weights.results else []
         handed = {array: -1 - j for j, array in enumerate(weights.results)}
         self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
         self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
-        self.first = self.target.executable(weights) if weights.results else None
-        self.main = self.target.executable(main)
+        self.first = executables[0] if weights.results else None
+        self.main = executables[-1]
         about = [self.first_params, self.main_params, self.kernel_names, list(map(astuple, self.tuned))]
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:

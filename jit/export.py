@@ -19,14 +19,14 @@ from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
 from ..ir.op import REGISTRY
 from ..ir.own_files import is_replaceable, replacing
-from ..passes.cse import cse
-from ..passes.dce import dce
-from ..passes.fold_constants import fold_constants
-from ..passes.fold_conv_bn import fold_conv_bn
-from ..passes.freeze import freeze
-from ..passes.pair_complex import pair_complex
+from ..passes.graphs.cse import cse
+from ..passes.graphs.dce import dce
+from ..passes.graphs.fold_constants import fold_constants
+from ..passes.graphs.fold_conv_bn import fold_conv_bn
+from ..passes.graphs.freeze import freeze
+from ..passes.graphs.pair_complex import pair_complex
+from ..passes.graphs.simplify import simplify
 from ..passes.pipeline import Options, optimise
-from ..passes.simplify import simplify
 from ..runtime import Tensor
 from ..runtime.modes import no_grad
 from . import artifact, backend, pytree, tuning

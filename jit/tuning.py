@@ -21,9 +21,9 @@ import numpy as np
 from ..ir.errors import ArgumentError, KernelError
 from ..ir.kernel.types import NUMPY
 from ..passes import cache as disk
-from ..passes.collapse import collapsed
+from ..passes.kernels.collapse import collapsed
 from ..passes.llvm.binding import host_target, identity
-from ..passes.program import Call, Program
+from ..passes.programs.program import Call, Program
 from ..passes.schedules.default import default_schedule
 from ..passes.schedules.steps import Collapse, Schedule, parse
 from ..passes.schedules.target import Target

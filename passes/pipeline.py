@@ -12,26 +12,26 @@ from typing import Any
 
 from ..ir.errors import ArgumentValueError
 from ..ir.graph import Graph
-from .assign_layouts import Options as Layouts
-from .assign_layouts import assign_layouts
-from .batch_innermost import Options as Innermost
-from .batch_innermost import batch_innermost
-from .build_program import build_program
-from .channels_last import channels_last
-from .cse import cse
-from .dce import dce
-from .expand import expand
-from .factor_sums import factor_sums
-from .fold_constants import fold_constants
-from .fold_conv_bn import fold_conv_bn
-from .fuse import CPU, Limits, fuse
-from .join_parts import join_parts
-from .pack_matmuls import Options as Products
-from .pack_matmuls import pack_matmuls
-from .program import Program
+from .graphs.cse import cse
+from .graphs.dce import dce
+from .graphs.expand import expand
+from .graphs.fold_constants import fold_constants
+from .graphs.fold_conv_bn import fold_conv_bn
+from .graphs.fuse import CPU, Limits, fuse
+from .graphs.join_parts import join_parts
+from .graphs.simplify import simplify
+from .programs.assign_layouts import Options as Layouts
+from .programs.assign_layouts import assign_layouts
+from .programs.batch_innermost import Options as Innermost
+from .programs.batch_innermost import batch_innermost
+from .programs.build_program import build_program
+from .programs.channels_last import channels_last
+from .programs.factor_sums import factor_sums
+from .programs.pack_matmuls import Options as Products
+from .programs.pack_matmuls import pack_matmuls
+from .programs.program import Program
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.target import Target
-from .simplify import simplify
 from .triton.target import Target as Gpu
 
 PIPELINE: tuple[Pass, ...] = (

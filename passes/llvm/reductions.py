@@ -11,7 +11,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
-from ..product import Bounds, products
+from ..kernels.product import Bounds, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target

@@ -10,8 +10,8 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
-from ..arrange_axes import STRIP
-from ..product import products
+from ..kernels.arrange_axes import STRIP
+from ..kernels.product import products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
 from .target import Target
 
@@ -203,7 +203,7 @@ def _short_axis(kernel: Kernel, vector: str, target: Target) -> str | None:
     """A short axis along which a strided read's elements are neighbours: all of them are taken at once, while
     their lines are near.
 
-    512 x 512 weights of 3 x 3 taps as [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC of 2 cores, 2026-11-25).
+    512 x 512 weights of 3 x 3 taps to [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC, 2026-11-25).
     """
     if runs_once(kernel) or any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages):
         return None

@@ -17,8 +17,8 @@ from typing import TypeVar, get_type_hints
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Axis, Kernel
-from ..blocking import split_axis
-from ..collapse import collapsed
+from ..kernels.blocking import split_axis
+from ..kernels.collapse import collapsed
 from .gpu import GPU_STEPS
 from .language import Language, Step
 

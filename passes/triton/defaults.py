@@ -17,7 +17,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Stage, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
-from ..product import Product, products
+from ..kernels.product import Product, products
 from ..schedules.gpu import WARPS, Along, Dot, Group, Lanes, Serial, Stages, Warps
 from ..schedules.steps import Schedule, Step
 from .halves import half_factors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.kernel.scalar import Const, Expr, Read
-from ..product import Product
+from ..kernels.product import Product
 from .halves import half_factors
 from .schedule import precision, tiles
 

@@ -7,7 +7,7 @@ import numpy as np
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Expr, Op, const, op
 from ...ir.kernel.types import NUMPY
-from ..product import Product
+from ..kernels.product import Product
 
 
 def half_factors(kernel: Kernel, roles: Product) -> tuple[str, Expr, Expr] | None:

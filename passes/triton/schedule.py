@@ -6,7 +6,7 @@ import math
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
-from ..product import Product, products
+from ..kernels.product import Product, products
 from ..schedules.gpu import STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
 from ..schedules.steps import Schedule
 

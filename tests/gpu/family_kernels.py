@@ -22,7 +22,7 @@ from lamina.ir.kernel.substitute import Substitution
 from lamina.ir.kernel.types import is_floating
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.lower import lower
+from lamina.passes.graphs.lower import lower
 
 Made = tuple[Kernel, list[np.ndarray]]
 FAMILIES: dict[str, Callable[[], Made]] = {}

@@ -18,7 +18,7 @@ from hypothesis import given
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse, verify
-from lamina.passes.program_text import parse as read_program
+from lamina.passes.programs.program_text import parse as read_program
 from lamina.passes.schedules.gpu import Along, Dot, Group, Lanes, Precision
 from lamina.passes.schedules.steps import Schedule
 from lamina.passes.schedules.steps import parse as schedule_of

@@ -25,7 +25,7 @@ from probes import PROBES
 from record_kernels import record_kernels
 
 from lamina.ir.kernel import NUMPY, interpret, parse, verify
-from lamina.passes.collapse import canonical, collapsed
+from lamina.passes.kernels.collapse import canonical, collapsed
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.triton.defaults import default_schedule
 

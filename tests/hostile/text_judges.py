@@ -22,9 +22,9 @@ from lamina.ir.kernel.types import NUMPY
 from lamina.ir.specialise import specialise
 from lamina.ir.text import parse
 from lamina.ir.verify import verify
-from lamina.passes.program import interpret as interpret_program
-from lamina.passes.program_text import constants_of, program_text
-from lamina.passes.program_text import parse as parse_program
+from lamina.passes.programs.program import interpret as interpret_program
+from lamina.passes.programs.program_text import constants_of, program_text
+from lamina.passes.programs.program_text import parse as parse_program
 from lamina.passes.run import verified
 
 SMALL = 20_000  # elements of all values of a graph, points of all stages of a kernel: what is run, too

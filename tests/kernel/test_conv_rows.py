@@ -12,12 +12,12 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, verify
 from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
-from lamina.passes.blocking import squeezed
+from lamina.passes.kernels.blocking import squeezed
+from lamina.passes.kernels.product import product_of
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.reductions import Reductions
-from lamina.passes.pack_convolution import direct
-from lamina.passes.product import product_of
+from lamina.passes.programs.pack_convolution import direct
 from lamina.passes.schedules.steps import Peel, Schedule, Tile
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2, LEVELS

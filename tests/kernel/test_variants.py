@@ -14,11 +14,11 @@ from training_programs import gradients
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret
-from lamina.passes.assign_layouts import assign_layouts
-from lamina.passes.batch_innermost import batch_innermost
-from lamina.passes.collapse import collapsed
+from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.pack_matmuls import Options, pack_matmuls
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import Collapse, Schedule, parse
 from lamina.passes.schedules.variants import variants

@@ -15,21 +15,16 @@ from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.blocking import block, squeezed
+from lamina.passes.graphs.lower import lower
+from lamina.passes.kernels.blocking import block, squeezed
+from lamina.passes.kernels.product import product_of
+from lamina.passes.kernels.winograd import PAIRS, shape_of, weight_products, weight_transform
 from lamina.passes.llvm import conv_winograd, generate
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.conv_winograd import WinogradCode, shape_of
+from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.winograd import choose_winograd, pack_winograd
-from lamina.passes.llvm.winograd_transforms import (
-    PAIRS,
-    input_transform,
-    output_transform,
-    weight_products,
-    weight_transform,
-)
-from lamina.passes.lower import lower
-from lamina.passes.product import product_of
+from lamina.passes.llvm.winograd_transforms import input_transform, output_transform
+from lamina.passes.schedules.choose_winograd import choose_winograd, pack_winograd
 from lamina.passes.schedules.steps import Schedule, Winograd
 from lamina.passes.schedules.target import AVX2, LEVELS
 

@@ -14,12 +14,13 @@ from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.scalar import read
 from lamina.ir.kernel.types import NUMPY
 from lamina.ir.kernel.verify import verify as verify_kernel
-from lamina.passes import assign_layouts as module
-from lamina.passes import blocking, pack_convolution
-from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
-from lamina.passes.image_layout import permuted
-from lamina.passes.pack_matmuls import pack_matmuls
-from lamina.passes.program import Program
+from lamina.passes.kernels import blocking
+from lamina.passes.programs import assign_layouts as module
+from lamina.passes.programs import pack_convolution
+from lamina.passes.programs.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
+from lamina.passes.programs.image_layout import permuted
+from lamina.passes.programs.pack_matmuls import pack_matmuls
+from lamina.passes.programs.program import Program
 from lamina.passes.schedules.steps import Peel
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.runtime.native import Executable

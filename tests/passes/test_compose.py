@@ -12,9 +12,9 @@ from lamina.ir.kernel.interpret import interpret as run
 from lamina.ir.kernel.substitute import Substitution
 from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.ir.kernel.verify import verify
-from lamina.passes import compose as module
-from lamina.passes import pieces
-from lamina.passes.compose import compose
+from lamina.passes.graphs import compose as module
+from lamina.passes.graphs import pieces
+from lamina.passes.graphs.compose import compose
 
 
 def graph_of(build, *types):

@@ -5,11 +5,11 @@ import pytest
 from image_programs import kernel_of
 
 from lamina.ir.kernel import interpret, parse, verify
-from lamina.passes import factor_sums as module
-from lamina.passes.factor_sums import factor_sums, factored
-from lamina.passes.program import Array, Call, Program
-from lamina.passes.program import interpret as interpret_program
-from lamina.passes.program_text import program_text
+from lamina.passes.programs import factor_sums as module
+from lamina.passes.programs.factor_sums import factor_sums, factored
+from lamina.passes.programs.program import Array, Call, Program
+from lamina.passes.programs.program import interpret as interpret_program
+from lamina.passes.programs.program_text import program_text
 from lamina.passes.schedules.target import AVX512, LEVELS
 
 INSIDE = "((coord(i-r+1) >= 0) & (coord(i-r+1) < 6))"

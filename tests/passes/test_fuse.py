@@ -13,14 +13,14 @@ from lamina.ir.fused import fused
 from lamina.ir.graph import Constant
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.scalar import cast
-from lamina.passes import compose as composing
-from lamina.passes import fuse as module
-from lamina.passes.build_program import build_program
-from lamina.passes.cse import cse
-from lamina.passes.dce import dce
-from lamina.passes.differentiate import Options, differentiate
-from lamina.passes.expand import expand
-from lamina.passes.fuse import fuse
+from lamina.passes.graphs import compose as composing
+from lamina.passes.graphs import fuse as module
+from lamina.passes.graphs.cse import cse
+from lamina.passes.graphs.dce import dce
+from lamina.passes.graphs.differentiate import Options, differentiate
+from lamina.passes.graphs.expand import expand
+from lamina.passes.graphs.fuse import fuse
+from lamina.passes.programs.build_program import build_program
 
 CASES = {
     "bias and activation join a product, a softmax does not": """

@@ -11,11 +11,11 @@ from lamina.ir import Builder, interpret, verify
 from lamina.ir.errors import ArgumentValueError, GraphError
 from lamina.ir.kernel import parse as parse_kernel
 from lamina.passes import pipeline as module
-from lamina.passes.build_program import build_program
-from lamina.passes.differentiate import Options as Derived
-from lamina.passes.differentiate import differentiate
+from lamina.passes.graphs.differentiate import Options as Derived
+from lamina.passes.graphs.differentiate import differentiate
 from lamina.passes.pipeline import PIPELINE, Options, optimise, program_passes, to_program
-from lamina.passes.program import interpret as run
+from lamina.passes.programs.build_program import build_program
+from lamina.passes.programs.program import interpret as run
 from lamina.passes.run import name_of
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.passes.triton.target import ANY

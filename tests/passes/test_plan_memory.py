@@ -19,10 +19,10 @@ from lamina.ir.errors import GraphError
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.ir.kernel.types import NUMPY
-from lamina.passes import plan_memory as module
-from lamina.passes.memory_plan import MemoryPlan, Place, aligned, verify
-from lamina.passes.plan_memory import in_place, plan_memory
-from lamina.passes.program import Alias, Array, Call, Program, interpret, run_host
+from lamina.passes.programs import plan_memory as module
+from lamina.passes.programs.memory_plan import MemoryPlan, Place, aligned, verify
+from lamina.passes.programs.plan_memory import in_place, plan_memory
+from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, run_host
 
 SEEDS = range(150)
 SCRATCH = 100  # bytes for every second call: not a multiple of the alignment

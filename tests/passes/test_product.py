@@ -4,8 +4,8 @@ import pytest
 from image_programs import conv_kernel, kernel_of
 
 from lamina.ir.kernel import parse, verify
-from lamina.passes.blocking import squeezed
-from lamina.passes.product import product_of
+from lamina.passes.kernels.blocking import squeezed
+from lamina.passes.kernels.product import product_of
 
 IMAGE = (2, 8, 9, 10)
 PLAIN = "3x3 stride=[1, 1] padding=[0, 0] dilation=[1, 1]"
