@@ -42,6 +42,8 @@ from lamina.passes.pipeline import Options, optimise, to_program
 from lamina.passes.programs.memory_plan import Move, Place
 from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.programs.prologue import prologue
+from lamina.passes.schedules.gpu import Precision
+from lamina.passes.schedules.steps import Schedule
 from lamina.passes.triton.defaults import default_schedule
 from lamina.passes.triton.launches import Launch, launch_list
 from lamina.passes.triton.target import ANY, Target
@@ -290,7 +292,7 @@ def program_of(
 def _rounding(step: Any) -> Any:
     if not isinstance(step, Call):
         return step
-    return replace(step, how=replace(default_schedule(step.kernel), precision="tf32"))
+    return replace(step, how=Schedule(*default_schedule(step.kernel).steps, Precision("tf32")))
 
 
 def error_of(got: np.ndarray, want: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from ...ir.kernel.form import Axis, Kernel, Reduce, names
 from ...ir.kernel.scalar import ref
 from ...ir.kernel.types import NUMPY
 from ..schedules.default import default_schedule, lanes_apart, unit_axes
+from ..schedules.language import Language
 from ..schedules.steps import Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
 from .emit import Emitter
@@ -48,7 +49,7 @@ class Units(Emitter):
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
-        schedule.check(kernel)
+        schedule.check(kernel, Language.LLVM)
         if schedule.vectorised is not None and not lanes_apart(kernel, schedule.vectorised.axis):
             raise KernelError(
                 f"{kernel.name}: the lanes of a vector would meet in one element",

@@ -10,39 +10,19 @@ by the names of axes; which steps it knows is its own business.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
-from typing import ClassVar, TypeVar, get_type_hints
+from typing import TypeVar, get_type_hints
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Axis, Kernel
 from ..kernels.blocking import split_axis
 from ..kernels.collapse import collapsed
+from .gpu import GPU_STEPS
+from .language import Language, Step
 
 CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
-
-
-class Step:
-    """One decision.  A step is a frozen dataclass of names and numbers; its text is its name and its fields.
-
-    rewrites: whether it makes another kernel of a kernel.
-    """
-
-    name: ClassVar[str]
-    rewrites: ClassVar[bool] = False
-
-    def apply(self, kernel: Kernel) -> Kernel:
-        """The kernel after the step.  Raises KernelError where it does not fit."""
-        return kernel
-
-    def __str__(self) -> str:
-        parts = []
-        for f in reversed(fields(self)):
-            value = getattr(self, f.name)
-            if parts or value != f.default:
-                parts += reversed(value) if isinstance(value, tuple) else [value]
-        return f"{self.name}({', '.join(map(str, reversed(parts)))})"
 
 
 # ---- steps that rewrite the kernel
@@ -115,6 +95,7 @@ class Tile(Step):
     """Points of a parallel axis that are computed together in registers, and share what they load."""
 
     name = "tile"
+    parallel = True
     axis: str
     size: int
 
@@ -124,6 +105,7 @@ class Unroll(Step):
     """Iterations of a summed axis in a step of its loop."""
 
     name = "unroll"
+    parallel = False
     axis: str
     size: int
 
@@ -133,6 +115,7 @@ class Block(Step):
     """Points of a parallel axis in a unit of work; where there is no such step: a tile, or CHUNK elements."""
 
     name = "block"
+    parallel = True
     axis: str
     size: int
 
@@ -172,6 +155,7 @@ class Strips(Step):
     """A summed axis is gone over in strips of so many points, and the sums of all taps wait on the stack."""
 
     name = "strips"
+    parallel = False
     axis: str
     size: int
 
@@ -243,17 +227,10 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Residues, Join, Pack, Prefetch, Roll, Winograd,
+        Residues, Join, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
-
-# What a field of a step names.
-KNOWN: dict[str, Callable[[Kernel], Collection[str]]] = {
-    "axis": lambda kernel: kernel.extents,
-    "local": lambda kernel: kernel.locals,
-    "buffer": lambda kernel: kernel.buffers,
-}
 
 
 @dataclass(frozen=True, init=False)
@@ -295,23 +272,16 @@ class Schedule:
         """The kernel after all steps."""
         return [kernel, *(after for _, after in self.kernels(kernel))][-1]
 
-    def check(self, kernel: Kernel) -> None:
-        """Raise KernelError unless a rewritten kernel has what the other steps speak of."""
-        extents, parallel = kernel.extents, kernel.parallel_names
+    def check(self, kernel: Kernel, language: Language) -> None:
+        """Raise KernelError unless a generator knows the steps, and the rewritten kernel fits them."""
         for step in (step for step in self.steps if not step.rewrites):
-            for f in fields(step):
-                value, known = getattr(step, f.name), KNOWN.get(f.name)
-                if value is not None and known is not None and value not in known(kernel):
-                    raise KernelError(
-                        f"{kernel.name}: {step} names no {f.name} of the kernel", f"kernel: {kernel}"
-                    )
-                if f.name in ("size", "vectors") and value < 1:
-                    raise KernelError(f"{kernel.name}: {step} is at least of size 1")
-            if isinstance(step, (Tile, Block)) and step.axis not in parallel:
-                raise KernelError(f"{kernel.name}: {step} is of a parallel axis", f"kernel: {kernel}")
-            if isinstance(step, (Unroll, Strips)) and step.axis in parallel:
-                raise KernelError(f"{kernel.name}: {step} is of a summed axis", f"kernel: {kernel}")
-        if self.axis is None and extents and not self.has(Scalar):
+            if step.language is not language:
+                raise KernelError(
+                    f"{kernel.name}: {step} is a step of {step.language.value}, and this is {language.value}",
+                    f"schedule: {self}",
+                )
+            step.check(kernel)
+        if language is Language.LLVM and self.axis is None and kernel.extents and not self.has(Scalar):
             raise KernelError(
                 f"{kernel.name}: a schedule says vectorise(axis) or scalar()", f"it says: {self}"
             )

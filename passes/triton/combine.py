@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...ir.kernel.form import COMBINE, Fold, Reduce, identity, names
 from ...ir.kernel.scalar import ref
+from ..schedules.gpu import Along
 from .defaults import mergeable, running
-from .schedule import Tile
 
 if TYPE_CHECKING:
     from .emit import Emitter
@@ -37,7 +37,7 @@ def accumulate(emitter: Emitter, stage: Reduce) -> str:
         emitter.line(f"{total} = " + (emitter.spelled(word, dtype, total, value) if loops else value))
 
     emitter.over(stage, body)
-    return total if block is None else _across(emitter, total, word, dtype, dims.tiles.index(block.name))
+    return total if block is None else _across(emitter, total, word, dtype, dims.tiles.index(block.dim))
 
 
 def _across(emitter: Emitter, value: str, word: str, dtype: str, dim: int) -> str:
@@ -74,7 +74,7 @@ def assign_fold(emitter: Emitter, stage: Fold) -> None:
         given |= {ref(f"right.{name}"): f"b{n}" for n, name in enumerate(stage.names)}
         number = emitter.kernel.stages.index(stage)
         merge = emitter.function(f"merge_{number}_helper", given, stage.merge, dtypes)
-        dim = dims.tiles.index(block.name)
+        dim = dims.tiles.index(block.dim)
         several = len(states) > 1
         merged = [emitter.fresh() for _ in states]
         operand = f"({', '.join(states)})" if several else states[0]
@@ -108,7 +108,7 @@ def scan_step(emitter: Emitter, scan: Fold, states: list[str]) -> None:
         emitter.bind(name, state, names(scan.axes))
 
 
-def scan_block(emitter: Emitter, scan: Fold, block: Tile, carried: str | None = None) -> None:
+def scan_block(emitter: Emitter, scan: Fold, block: Along, carried: str | None = None) -> None:
     """The states of all points of a block at once; `carried` is the state before, and then the last one."""
     found = running(emitter.kernel, scan)
     assert found is not None
@@ -122,13 +122,13 @@ def scan_block(emitter: Emitter, scan: Fold, block: Tile, carried: str | None = 
     tests = emitter.inside(block.axes, dims)
     if tests:
         text = f"tl.where({' & '.join(tests)}, {text}, {start})"
-    dim, combine = dims.tiles.index(block.name), emitter.combining(word, dtype)
+    dim, combine = dims.tiles.index(block.dim), emitter.combining(word, dtype)
     value_ = emitter.let(text)
     states = emitter.let(f"tl.associative_scan({value_}, {dim}, {combine})")
     first = carried or emitter.emit(scan.init[0], emitter.main, dtype)
     states = emitter.let(emitter.spelled(word, dtype, first, states))
     if carried:
-        lane = f"({dims.spread(f'tl.arange(0, {block.size})', block.name)} == {block.size - 1})"
+        lane = f"({dims.spread(f'tl.arange(0, {block.size})', block.dim)} == {block.size - 1})"
         last = emitter.let(f"tl.where({lane}, {states}, {emitter.number(0, dtype, dims)})")
         total = emitter.combining("add", dtype)
         emitter.line(f"{carried} = tl.reduce({last}, {dim}, {total}, keep_dims=True)")

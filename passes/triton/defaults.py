@@ -11,15 +11,18 @@ What a program holds in registers at once stays near 16 numbers a thread for eac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Stage, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
 from ..kernels.product import Product, products
+from ..schedules.gpu import WARPS, Along, Dot, Group, Lanes, Serial, Stages, Warps
+from ..schedules.steps import Schedule, Step
 from .halves import half_factors
 from .scatter import ordered, serial_axes
-from .schedule import Schedule, Tile, check_bound, points, power_of_two
+from .schedule import check_bound, points, power_of_two
 
 SHARED = 96 * 1024  # bytes for the steps of a dot that are loaded ahead: what every card from sm_80 on has
 PROGRAMS = 128  # about as many as a large GPU runs at once: below it, tiles are made smaller
@@ -38,7 +41,9 @@ def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
     serial = serial_axes(kernel)
     parallel = tuple(axis for axis in names(kernel.parallel) if axis not in serial)
     if serial or any(store.axes for store in ordered(kernel)):
-        return Schedule((Tile("flat", parallel, 256),) if parallel else (), serial=serial)
+        steps: list[Step] = [Lanes("flat", 256, parallel)] if parallel else []
+        steps += [Serial(serial)] if serial else []
+        return Schedule(*(steps or [Warps(WARPS)]))
     local_store = any(store.axes for store in kernel.stores)
     for roles in products(kernel) if not local_store else ():
         if roles.is_matmul and min(points(kernel, roles.m), points(kernel, roles.n)) > 1:
@@ -47,12 +52,12 @@ def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
     if blocks:
         return _rows(kernel, parallel, blocks)
     if not parallel:
-        return Schedule()
+        return Schedule(Warps(WARPS))
     last = max(parallel, key=lambda axis: _stores_along(kernel, axis))
     strided = [axis for axis in _transposed_axes(kernel, last) if axis != last]
     if strided and not local_store:
-        return Schedule((Tile("row", (strided[0],), 32), Tile("column", (last,), 32)))
-    return Schedule((Tile("flat", parallel, 256 if any(s.axes for s in kernel.stages) else 1024),))
+        return Schedule(Lanes("row", 32, (strided[0],)), Lanes("column", 32, (last,)))
+    return Schedule(Lanes("flat", 256 if any(s.axes for s in kernel.stages) else 1024, parallel))
 
 
 # ---- products
@@ -62,7 +67,7 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
     batch = points(kernel, roles.batch)
     halves = half_factors(kernel, roles)
     if kernel.dtypes[roles.stage.name] != "f32":
-        return Schedule((Tile("m", roles.m, 32), Tile("n", roles.n, 32)))
+        return Schedule(Lanes("m", 32, roles.m), Lanes("n", 32, roles.n))
     most, step = (128, 64) if halves else (64, 32)
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
     while batch * -(-m // sizes[0]) * -(-n // sizes[1]) < PROGRAMS and max(sizes) > 32:
@@ -75,14 +80,15 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
     stages = max(1, min(3, shared // stage))
     warps = 8 if sizes[0] * sizes[1] >= 128 * 128 else 4 if sizes[0] * sizes[1] >= 64 * 32 else 2
     counts = -(-m // sizes[0]), -(-n // sizes[1])
-    group = GROUP if counts[0] > GROUP and counts[1] > 1 and k > 1 else 1
+    is_grouped = counts[0] > GROUP and counts[1] > 1 and k > 1
     return Schedule(
-        (Tile("m", roles.m, sizes[0]), Tile("n", roles.n, sizes[1])),
-        (Tile("k", block, step),),
-        dot=roles,
-        group=group,
-        num_warps=warps,
-        num_stages=stages,
+        Lanes("m", sizes[0], roles.m),
+        Lanes("n", sizes[1], roles.n),
+        Along("k", step, block),
+        Dot(roles.stage.name),
+        *([Group(GROUP)] if is_grouped else []),
+        Warps(warps),
+        Stages(stages),
     )
 
 
@@ -132,7 +138,7 @@ def scans_of(kernel: Kernel, stage: Stage) -> list[Fold]:
     return found[::-1]
 
 
-def _blocks(kernel: Kernel) -> tuple[Tile, ...]:
+def _blocks(kernel: Kernel) -> tuple[Along, ...]:
     """A block for the last local axis of each stage, where one of them is long; short ones are loops.
 
     Axes that are all short are one block where together they are long, and where points alone would not fill
@@ -161,7 +167,7 @@ def _blocks(kernel: Kernel) -> tuple[Tile, ...]:
     if longest < LONG:
         return ()
     return tuple(
-        Tile(f"row{n or ''}", axes, min(power_of_two(points(kernel, axes)), ROW))
+        Along(f"row{n or ''}", min(power_of_two(points(kernel, axes)), ROW), axes)
         for n, axes in enumerate(found)
     )
 
@@ -171,24 +177,27 @@ def _stands_alone(kernel: Kernel, axes: tuple[str, ...]) -> bool:
     return all(names(s.axes) == axes or not set(names(s.axes)) & set(axes) for s in kernel.stages)
 
 
-def _rows(kernel: Kernel, parallel: tuple[str, ...], blocks: tuple[Tile, ...]) -> Schedule:
+def _rows(kernel: Kernel, parallel: tuple[str, ...], blocks: tuple[Along, ...]) -> Schedule:
     """Rows held at once, or steps along them; beside each other if they are short, or run along columns."""
     across = _across(kernel, parallel, blocks)
     if across is not None:
         beside = min(64, power_of_two(int(kernel.extents[across])))
         size = max(2048 // beside, 1)
-        narrow = tuple(Tile(b.name, b.axes, min(b.size, size)) for b in blocks)
-        return Schedule((Tile("column", (across,), beside),), narrow)
+        return Schedule(Lanes("column", beside, (across,)), *_at_most(size, blocks))
     longest = max(points(kernel, b.axes) for b in blocks)
     most = ROW if longest <= ROW else STEP
-    blocks = tuple(Tile(b.name, b.axes, min(b.size, most)) for b in blocks)
+    blocks = _at_most(most, blocks)
     size = max(b.size for b in blocks)
     held = max(1, 1024 // size)
-    tiles = (Tile("rows", parallel, held),) if held > 1 and parallel else ()
-    return Schedule(tiles, blocks, num_warps=min(16, max(4, size // 512)))
+    tiles = [Lanes("rows", held, parallel)] if held > 1 and parallel else []
+    return Schedule(*tiles, *blocks, Warps(min(16, max(4, size // 512))))
 
 
-def _across(kernel: Kernel, parallel: tuple[str, ...], blocks: tuple[Tile, ...]) -> str | None:
+def _at_most(size: int, blocks: tuple[Along, ...]) -> tuple[Along, ...]:
+    return tuple(replace(block, size=min(block.size, size)) for block in blocks)
+
+
+def _across(kernel: Kernel, parallel: tuple[str, ...], blocks: tuple[Along, ...]) -> str | None:
     """The parallel axis along which most of what is read in the blocks is consecutive, if it is one."""
     count: dict[str | None, int] = {}
     for stage, offset in _offsets(kernel):

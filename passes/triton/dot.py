@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...ir.kernel.scalar import Const, Expr, Read
 from ..kernels.product import Product
 from .halves import half_factors
+from .schedule import precision, tiles
 
 if TYPE_CHECKING:
     from .emit import Dims, Emitter
@@ -15,17 +16,16 @@ if TYPE_CHECKING:
 def dot(emitter: Emitter, roles: Product) -> str:
     """The variable that holds the sums, a tensor over the tiles of M and N."""
     dtype, left_factor, right_factor = half_factors(emitter.kernel, roles) or ("f32", roles.left, roles.right)
-    m, n = emitter.schedule.tiles
-    (k,) = emitter.schedule.blocks
+    m, n, k = tiles(emitter.schedule)
     dims = type(emitter.main)
     total = emitter.fresh()
     emitter.line(f"{total} = tl.zeros({emitter.shape(emitter.main)}, tl.float32)")
 
     def body() -> None:
-        left = _factor(emitter, left_factor, dims((m.name, k.name)), dtype)
-        right = _factor(emitter, right_factor, dims((k.name, n.name)), dtype)
-        precision = f"input_precision='{emitter.schedule.precision}', out_dtype=tl.float32"
-        emitter.line(f"{total} = tl.dot({left}, {right}, {total}, {precision})")
+        left = _factor(emitter, left_factor, dims((m.dim, k.dim)), dtype)
+        right = _factor(emitter, right_factor, dims((k.dim, n.dim)), dtype)
+        options = f"input_precision='{precision(emitter.schedule)}', out_dtype=tl.float32"
+        emitter.line(f"{total} = tl.dot({left}, {right}, {total}, {options})")
 
     emitter.nest(tuple(axis for axis in roles.stage.axes if axis.name not in k.axes), k, [], body)
     return total
@@ -34,10 +34,10 @@ def dot(emitter: Emitter, roles: Product) -> str:
 def _factor(emitter: Emitter, expr: Expr, dims: Dims, dtype: str) -> str:
     """A factor as a tile."""
     value = f"tl.broadcast_to({emitter.emit(expr, dims, dtype)}, {emitter.shape(dims)})"
-    (k,) = emitter.schedule.blocks
+    *_, k = tiles(emitter.schedule)
     tests = emitter.inside(k.axes, dims)
     # an axis of one point is no part of an address, so nothing was masked for it
-    if tests and not (emitter.totals[k.name] > 1 and _is_zero_outside(expr)):
+    if tests and not (emitter.totals[k.dim] > 1 and _is_zero_outside(expr)):
         # beyond K a factor may be anything: a prologue makes numbers out of masked zeros
         value = f"tl.where({' & '.join(tests)}, {value}, 0.0)"
     return emitter.let(value)

@@ -23,13 +23,15 @@ from ...ir.kernel.form import Axis, Fold, Kernel, Local, Reduce, Stage, Store, n
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, ref
 from ...ir.kernel.types import kind
 from ...ir.kernel.words import VOCABULARY
+from ..schedules.gpu import Along, Lanes
+from ..schedules.steps import Schedule
+from .check import check
 from .combine import accumulate, assign_fold, scan_block, scan_start, scan_step
 from .defaults import default_schedule, scans_of
 from .dot import dot
 from .names import endings, entry
 from .programs import is_wide, place_program
-from .scatter import meeting, ordered
-from .schedule import Schedule, Tile, check_bound, points
+from .schedule import Tile, check_bound, dotted, points, serial, tiles
 from .spelling import converted, literal, number, power_helper, spelled
 from .stores import store
 
@@ -42,21 +44,7 @@ def lower(kernel: Kernel, schedule: Schedule | None = None) -> str:
     """
     check_bound(kernel)
     schedule = schedule or default_schedule(kernel)
-    for stage in ordered(kernel):
-        loose = set(meeting(kernel, stage)) & kernel.parallel_names - set(schedule.serial)
-        if loose:
-            raise KernelError(
-                f"{kernel.name}: {stage.combine}= has no atomic here, so points that meet come in order",
-                f"at: {stage}",
-                f"these axes of the schedule have to be serial: {', '.join(sorted(loose))}",
-            )
-    last = [stage.buffer for stage in kernel.stores if stage.combine == "set"]
-    if len(set(last)) < len(last):
-        raise KernelError(
-            f"{kernel.name}: one stage puts points in order, not several",
-            f"stores that set: {', '.join(last)}",
-            "run them as kernels one after the other",
-        )
+    check(kernel, schedule)
     return Emitter(kernel, schedule).module()
 
 
@@ -85,13 +73,16 @@ class Emitter:
         self.scopes: list[dict] = [{}]
         self.pointers = endings(kernel.buffers, "ptr")
         self.at = endings(kernel.extents, "at")
-        tiles = schedule.tiles + schedule.blocks
-        self.tiles = endings((tile.name for tile in tiles), "tile")
-        self.sizes = {tile.name: tile.size for tile in tiles}
-        self.totals = {tile.name: points(kernel, tile.axes) for tile in tiles}
-        self.active = {axis: tile for tile in schedule.tiles for axis in tile.axes}
-        row = [None] if schedule.blocks and not schedule.dot else []
-        self.main = Dims((*(tile.name for tile in schedule.tiles), *row) or (None,))
+        every, lanes = tiles(schedule), tuple(schedule.of(Lanes))
+        self.tiles = endings((tile.dim for tile in every), "tile")
+        self.sizes = {tile.dim: tile.size for tile in every}
+        self.totals = {tile.dim: points(kernel, tile.axes) for tile in every}
+        self.active: dict[str, Tile] = {axis: tile for tile in lanes for axis in tile.axes}
+        self.product = dotted(kernel, schedule)
+        # a dot's own block is its business
+        self.blocks = () if self.product else tuple(schedule.of(Along))
+        row = [None] if self.blocks else []
+        self.main = Dims((*(tile.dim for tile in lanes), *row) or (None,))
         self.wide = is_wide(kernel, schedule)
 
     # ---- text
@@ -164,7 +155,7 @@ class Emitter:
         """The variable that counts through the axes first..last of a tile, those behind them being counted
         through for each of its steps.
         """
-        name = self.tiles[tile.name]
+        name = self.tiles[tile.dim]
         radix = points(self.kernel, tile.axes[last + 1 :])
         span = points(self.kernel, tile.axes[first : last + 1])
         if first == 0:
@@ -193,7 +184,7 @@ class Emitter:
                         break
                     first -= 1
                 if unit:
-                    terms.append((dims.spread(self.run(tile, first, last), tile.name), unit))
+                    terms.append((dims.spread(self.run(tile, first, last), tile.dim), unit))
                 last = first - 1
         parts = [name if c == 1 else f"{name} * {c}" for name, c in terms]
         if index.constant or not parts:
@@ -202,7 +193,7 @@ class Emitter:
 
     def inside(self, axes: Iterable[str], dims: Dims) -> list[str]:
         """The tests that keep these axes' tiles within their extents, where they do not divide."""
-        tiles = dict.fromkeys(self.active[a].name for a in axes if a in self.active)
+        tiles = dict.fromkeys(self.active[a].dim for a in axes if a in self.active)
         return [
             f"({dims.spread(self.tiles[t], t)} < {self.totals[t]})"
             for t in tiles
@@ -288,16 +279,14 @@ class Emitter:
         return offset, tests
 
     # ---- stages
-    def block(self, stage: Stage | tuple[Axis, ...]) -> Tile | None:
-        """The block that a stage's last axes are, if they are one; a dot's own is its business."""
-        if self.schedule.dot:
-            return None
+    def block(self, stage: Stage | tuple[Axis, ...]) -> Along | None:
+        """The block that a stage's last axes are, if they are one."""
         axes = names(stage if isinstance(stage, tuple) else stage.axes)
-        return next((b for b in self.schedule.blocks if axes[-len(b.axes) :] == b.axes), None)
+        return next((b for b in self.blocks if axes[-len(b.axes) :] == b.axes), None)
 
     def stage_dims(self, stage: Stage) -> Dims:
         block = self.block(stage)
-        along = block.name if block else None
+        along = block.dim if block else None
         return Dims(tuple(dim or along for dim in self.main.tiles))
 
     def shape(self, dims: Dims) -> str:
@@ -322,7 +311,7 @@ class Emitter:
                         n += 1
                     self.over(stage, partial(self.store, together), together)
                 case Reduce():
-                    product = self.schedule.dot
+                    product = self.product
                     is_product = product is not None and stage == product.stage
                     self.bind(stage.name, dot(self, product) if is_product else accumulate(self, stage))
                 case Fold(scan=False):
@@ -337,7 +326,7 @@ class Emitter:
     def needs_loop(self, axes: tuple[Axis, ...]) -> bool:
         """Whether values over these axes come in several steps."""
         block = self.block(axes)
-        covered = block is not None and 0 < self.totals[block.name] <= block.size
+        covered = block is not None and 0 < self.totals[block.dim] <= block.size
         return not covered or len(axes) > len(block.axes)
 
     def over(self, stage: Stage, body: Callable[[], Any], together: Iterable[Stage] = ()) -> None:
@@ -352,7 +341,7 @@ class Emitter:
         self.nest(plain, block, ordered_scans, body)
 
     def nest(
-        self, plain: tuple[Axis, ...], block: Tile | None, scans: list[Fold], body: Callable[[], Any]
+        self, plain: tuple[Axis, ...], block: Along | None, scans: list[Fold], body: Callable[[], Any]
     ) -> None:
         if plain:
             axis, *rest = plain
@@ -368,9 +357,9 @@ class Emitter:
         else:
             self.along(block, [scan for scan in scans if names(scan.axes) == block.axes], body)
 
-    def along(self, block: Tile, scans: list[Fold], body: Callable[[], Any]) -> None:
+    def along(self, block: Along, scans: list[Fold], body: Callable[[], Any]) -> None:
         """A block, in steps if it doesn't cover its axes."""
-        outside, tile, total = dict(self.active), self.tiles[block.name], self.totals[block.name]
+        outside, tile, total = dict(self.active), self.tiles[block.dim], self.totals[block.dim]
         range_ = f"tl.arange(0, {block.size})" + (".to(tl.int64)" if self.wide else "")
         self.active |= dict.fromkeys(block.axes, block)
         if 0 < total <= block.size:
@@ -393,7 +382,7 @@ class Emitter:
     def module(self) -> str:
         self.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
         place_program(self)
-        with self.nested(self.schedule.serial):
+        with self.nested(serial(self.schedule)):
             self.stages()
         arguments = ", ".join(self.pointers[name] for name in self.kernel.buffers)
         return "\n".join(

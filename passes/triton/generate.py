@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from ...ir.kernel.form import Kernel
 from ..kernels.collapse import canonical, collapsed
 from ..kernels.proof import prove
+from ..schedules.steps import Schedule
 from .code import Code
 from .defaults import default_schedule
 from .emit import lower
 from .names import entry
-from .schedule import Schedule, grid
+from .schedule import check_bound, grid, num_stages, num_warps
 
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
 POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", "u32", "u8")}
@@ -23,19 +24,20 @@ _UNNAMED = "kernel"  # the function while its text is hashed
 def generate(kernel: Kernel, schedule: Schedule | None = None, aligned: Sequence[bool] | None = None) -> Code:
     """The code of a bound kernel; equal kernels have equal code, whatever their names say.
 
-    schedule: of this very kernel.  By default one is chosen, after axes that are contiguous together became
-    one, so that kernels that differ in how many dims they have are one text.  aligned: as `Code` has it; all
-    buffers are by default.  Raises KernelError for a kernel that Triton source can't say.
+    schedule: of this very kernel, rewritten as it says.  By default one is chosen, after axes that are
+    contiguous together became one, so that kernels that differ in how many dims they have are one text.
+    aligned: as `Code` has it; all buffers are by default.  Raises KernelError for a kernel that Triton source
+    can't say, and a schedule that does not fit.
     """
+    check_bound(kernel)
     kernel = prove(kernel.replace(name=_UNNAMED))
-    if schedule is None and not kernel.symbols:
-        kernel = canonical(collapsed(kernel))
+    kernel = schedule.applied(kernel) if schedule is not None else canonical(collapsed(kernel))
     schedule = schedule or default_schedule(kernel)
+    warps, stages = num_warps(schedule), num_stages(schedule)
     before, _, after = lower(kernel, schedule).rpartition(f"def {entry(kernel.name)}(")
     parameters = tuple(POINTERS[buffer.dtype] for buffer in kernel.buffers.values())
     aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
-    decisive = [before, after, *parameters, *aligned, schedule.num_warps, schedule.num_stages]
+    decisive = [before, after, *parameters, *aligned, warps, stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
     source = f"{before}def {name}({after}"
-    programs = grid(kernel, schedule)
-    return Code(name, source, parameters, aligned, schedule.num_warps, schedule.num_stages, programs)
+    return Code(name, source, parameters, aligned, warps, stages, grid(kernel, schedule))

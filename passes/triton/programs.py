@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Coordinate, walk
-from .schedule import Schedule, Tile, grid_axes, points
+from ..schedules.gpu import Lanes
+from ..schedules.steps import Schedule
+from .schedule import grid_axes, group, points, tiles
 
 if TYPE_CHECKING:
     from .emit import Emitter
 
 NARROW = 1 << 31  # offsets and numbers of points from which on indices are 64 bits wide
-Counted = tuple[str, int, Tile | None]
+Counted = tuple[str, int, Lanes | None]
 
 
 def place_program(emitter: Emitter) -> None:
     """Write what tiles and plain axes are, from the program id."""
     counted = grid_axes(emitter.kernel, emitter.schedule)
-    if emitter.schedule.group > 1:
+    if group(emitter.schedule) > 1:
         *counted, m, n = counted
         _grouped(emitter, m, n)
     for name, count, tile in reversed(counted):
@@ -36,10 +38,11 @@ def _grouped(emitter: Emitter, m: Counted, n: Counted) -> None:
     """The two tiles of a product, in an order in which programs side by side share columns and rows."""
     (m_name, m_count, m_tile), (n_name, n_count, n_tile) = m, n
     assert m_tile is not None and n_tile is not None
-    width = emitter.schedule.group * n_count
+    together = group(emitter.schedule)
+    width = together * n_count
     place = emitter.let(f"pid % {m_count * n_count}")
-    first = emitter.let(f"({place} // {width}) * {emitter.schedule.group}")
-    height = emitter.let(f"tl.minimum({m_count} - {first}, {emitter.schedule.group})")
+    first = emitter.let(f"({place} // {width}) * {together}")
+    height = emitter.let(f"tl.minimum({m_count} - {first}, {together})")
     row = f"{first} + ({place} % {width}) % {height}"
     emitter.line(f"{emitter.tiles[m_name]} = ({row}) * {m_tile.size} + tl.arange(0, {m_tile.size})")
     column = f"({place} % {width}) // {height}"
@@ -65,7 +68,7 @@ def _reach(kernel: Kernel, schedule: Schedule, index: Affine) -> int:
     """A number that no value of an index is above, not even in the masked lanes beyond a tile's extent."""
     steps = {axis: abs(c) for axis, c in index.terms}
     reach = abs(index.constant) + sum(c * int(kernel.extents[axis]) for axis, c in steps.items())
-    for tile in schedule.tiles + schedule.blocks:
+    for tile in tiles(schedule):
         behind = [points(kernel, tile.axes[n + 1 :]) for n in range(len(tile.axes))]
         beyond = (
             steps.get(axis, 0) * (tile.size // max(n, 1) + 1)

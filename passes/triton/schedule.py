@@ -1,47 +1,16 @@
-"""How a kernel runs on the GPU, and the grid that follows from it."""
+"""What the steps of a GPU's schedule say: dimensions of tensors, and the grid that follows from them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
-from ..kernels.product import Product
+from ..kernels.product import Product, products
+from ..schedules.gpu import STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
+from ..schedules.steps import Schedule
 
-
-@dataclass(frozen=True)
-class Tile:
-    """`size` consecutive points of some fused axes, slowest axis first: one dimension of the tensors."""
-
-    name: str
-    axes: tuple[str, ...]
-    size: int
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a kernel runs on the GPU.
-
-    tiles:      of parallel axes.  Those in no tile are taken from the program id.
-    blocks:     tiles of local (reduced or mapped) axes, the last of their stages; other local axes are
-                sequential loops.  A program goes along a block's axes in steps of its size.
-    serial:     parallel axes that every program goes through one point after another, slowest first: what
-                orders points that may meet in one element.
-    dot:        this contraction runs on tensor cores; the block is then of its K.
-    precision:  of the products of an f32 dot: "ieee" or "tf32".
-    group:      so many rows of tiles of M are walked through together, so that they share columns in the L2.
-    num_warps:  of a program.  num_stages: how many steps of a loop with a dot are loaded ahead.
-    """
-
-    tiles: tuple[Tile, ...] = ()
-    blocks: tuple[Tile, ...] = ()
-    serial: tuple[str, ...] = ()
-    dot: Product | None = None
-    precision: str = "ieee"
-    group: int = 1
-    num_warps: int = 4
-    num_stages: int = 3
+Tile = Lanes | Along
 
 
 def check_bound(kernel: Kernel) -> None:
@@ -64,15 +33,49 @@ def points(kernel: Kernel, axes: tuple[str, ...]) -> int:
     return math.prod(int(kernel.extents[axis]) for axis in axes)
 
 
-def grid_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int, Tile | None]]:
+# ---- what the steps say
+def tiles(schedule: Schedule) -> tuple[Tile, ...]:
+    """The dimensions of the tensors: those of parallel axes, then those of local ones."""
+    return (*schedule.of(Lanes), *schedule.of(Along))
+
+
+def serial(schedule: Schedule) -> tuple[str, ...]:
+    return tuple(axis for step in schedule.of(Serial) for axis in step.axes)
+
+
+def dotted(kernel: Kernel, schedule: Schedule) -> Product | None:
+    """The product that runs on tensor cores."""
+    named = {step.stage for step in schedule.of(Dot)}
+    return next((p for p in products(kernel) if p.is_matmul and p.stage.name in named), None)
+
+
+def precision(schedule: Schedule) -> str:
+    return next((step.precision for step in schedule.of(Precision)), "ieee")
+
+
+def group(schedule: Schedule) -> int:
+    return next((step.count for step in schedule.of(Group)), 1)
+
+
+def num_warps(schedule: Schedule) -> int:
+    return next((step.count for step in schedule.of(Warps)), WARPS)
+
+
+def num_stages(schedule: Schedule) -> int:
+    return next((step.count for step in schedule.of(Stages)), STAGES)
+
+
+# ---- the grid
+def grid_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int, Lanes | None]]:
     """What the program id counts, slowest first: plain axes, then tiles."""
-    taken = {axis for tile in schedule.tiles for axis in tile.axes} | set(schedule.serial)
+    lanes = list(schedule.of(Lanes))
+    taken = {axis for tile in lanes for axis in tile.axes} | set(serial(schedule))
     plain = [(axis.name, int(axis.extent), None) for axis in kernel.parallel if axis.name not in taken]
-    return plain + [(tile.name, -(-points(kernel, tile.axes) // tile.size), tile) for tile in schedule.tiles]
+    return plain + [(tile.dim, -(-points(kernel, tile.axes) // tile.size), tile) for tile in lanes]
 
 
 def grid(kernel: Kernel, schedule: Schedule) -> int:
     """The number of programs to launch; none where a parallel axis has no points."""
-    if any(not kernel.extents[axis] for axis in schedule.serial):
+    if any(not kernel.extents[axis] for axis in serial(schedule)):
         return 0
     return math.prod(count for _, count, _ in grid_axes(kernel, schedule))

@@ -382,3 +382,17 @@ def renamed(kernel: Kernel, name: str, buffers: dict, axes: dict, stages: dict) 
 
 for turn in range(0, len(HOSTILE), 4):
     FAMILIES[f"hostile names {turn}"] = partial(hostile, turn)
+
+
+# ---- ways to run that are not those of `default_schedule`
+SCHEDULES = {
+    "conv2d f32": (
+        "lanes(m, 16, i2, i3) lanes(n, 32, i1) along(k, 16, r, r1, r2) dot(t) group(2) warps(2)",
+        "lanes(n, 16, i2) lanes(m, 16, i1) stages(1)",
+    ),
+    "matmul f64": ("lanes(flat, 64, i2) along(row, 16, r)", "lanes(m, 4, i1) lanes(n, 64, i, i2)"),
+    "softmax f32": ("lanes(column, 4, i) along(row, 64, r)", "lanes(flat, 8, i)", "warps(1)"),
+    "blocks of other axes in one kernel": ("along(row, 64, j)", "along(row, 16, k) lanes(flat, 2, i)"),
+    "cumsum of rows": ("along(row, 16, r)",),
+    "scatter mul i8": ("serial(i, j)", "lanes(flat, 8, j) serial(i) warps(2)"),
+}

@@ -16,6 +16,8 @@ from ptx_accesses import widest
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, parse, verify
 from lamina.ir.kernel.words import VOCABULARY
+from lamina.passes.schedules.gpu import Stages, Warps
+from lamina.passes.schedules.steps import Schedule
 from lamina.passes.triton.binary import Binary
 from lamina.passes.triton.code import ALIGNMENT, Code
 from lamina.passes.triton.defaults import default_schedule
@@ -105,15 +107,16 @@ def test_names_are_equal_where_texts_are():
 
 def replace_warps(kernel) -> Code:
     """The same text under another number of warps."""
-    return generate(kernel, replace(default_schedule(kernel), num_warps=8))
+    steps = default_schedule(kernel).steps
+    return generate(kernel, Schedule(*(step for step in steps if not isinstance(step, Warps)), Warps(8)))
 
 
 @pytest.mark.parametrize("num_warps, num_stages", [(8, 3), (4, 2)])
 def test_names_tell_options_apart(num_warps, num_stages):
     kernel = PROBES["add"].kernel
-    schedule = replace(default_schedule(kernel), num_warps=4, num_stages=3)
-    one = generate(kernel, schedule)
-    other = generate(kernel, replace(schedule, num_warps=num_warps, num_stages=num_stages))
+    steps = default_schedule(kernel).steps
+    one = generate(kernel, Schedule(*steps, Warps(4), Stages(3)))
+    other = generate(kernel, Schedule(*steps, Warps(num_warps), Stages(num_stages)))
     assert one.name != other.name and one.source != other.source
     assert one.source.replace(one.name, "") == other.source.replace(other.name, "")
 

@@ -9,21 +9,25 @@ import keyword
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from family_kernels import FAMILIES, HOSTILE
+from family_kernels import FAMILIES, HOSTILE, SCHEDULES
 from hypothesis import given
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse, verify
+from lamina.passes.programs.program_text import parse as read_program
+from lamina.passes.schedules.gpu import Along, Dot, Group, Lanes, Precision
+from lamina.passes.schedules.steps import Schedule
+from lamina.passes.schedules.steps import parse as schedule_of
 from lamina.passes.triton.defaults import SHARED, default_schedule
 from lamina.passes.triton.emit import lower
 from lamina.passes.triton.generate import generate
+from lamina.passes.triton.launches import launch_list
 from lamina.passes.triton.names import endings, entry
-from lamina.passes.triton.schedule import Schedule, Tile, grid
+from lamina.passes.triton.schedule import grid, num_stages, num_warps, serial
 
 HERE = Path(__file__).parent
 NO_TRITON = "Triton is not installed: the extra gpu has it"
@@ -45,6 +49,7 @@ def test_triton_families_agree():
     text = interpreted("families")
     assert all(f"\n{name}: " in f"\n{text}" for name in FAMILIES)
     assert text.count(" ok\n") >= len(FAMILIES) + 19  # the probes
+    assert SCHEDULES.keys() <= FAMILIES.keys()
 
 
 def test_triton_composed_kernels_agree():
@@ -108,16 +113,16 @@ def test_triton_source_with_hostile_names_means_what_it_says(name):
 def test_triton_schedules_hold_few_numbers_in_registers(name):
     kernel, _ = FAMILIES[name]()
     schedule = default_schedule(kernel)
-    blocks = [] if schedule.dot else [max((block.size for block in schedule.blocks), default=1)]
-    numbers = math.prod([*(tile.size for tile in schedule.tiles), *blocks])
-    assert numbers <= 64 * 32 * schedule.num_warps  # of 255 registers a thread
-    assert schedule == default_schedule(kernel)
+    block = 1 if schedule.has(Dot) else max((step.size for step in schedule.of(Along)), default=1)
+    numbers = math.prod([*(step.size for step in schedule.of(Lanes)), block])
+    assert numbers <= 64 * 32 * num_warps(schedule)  # of 255 registers a thread
+    assert schedule == default_schedule(kernel) == schedule_of(str(schedule))
     assert grid(kernel, schedule) < 1 << 31
 
 
 def test_triton_long_rows_are_steps_along_them():
     kernel, _ = FAMILIES["long softmax f32"]()
-    assert default_schedule(kernel).blocks[0].size == 4096
+    assert default_schedule(kernel) == schedule_of("along(row, 4096, r) warps(8)")
     source = lower(kernel)
     assert "range(0, 20001, 4096)" in source and source.count("for ") == 3
 
@@ -125,15 +130,15 @@ def test_triton_long_rows_are_steps_along_them():
 def test_triton_columns_are_read_side_by_side():
     """The consecutive axis is a tile, so that neighbouring threads read neighbouring elements."""
     kernel, _ = FAMILIES["columns f32"]()
-    schedule = default_schedule(kernel)
-    assert schedule.tiles == (Tile("column", ("i",), 64),) and schedule.blocks[0].size == 32
+    assert str(default_schedule(kernel)) == "lanes(column, 64, i) along(row, 32, r)"
 
 
-@pytest.mark.parametrize("word, serial", [("set", ("i",)), ("mul", ("i",)), ("add", ())])
-def test_triton_only_points_that_meet_are_put_in_order(word, serial):
+@pytest.mark.parametrize("word, axes", [("set", ("i",)), ("mul", ("i",)), ("add", ())])
+def test_triton_only_points_that_meet_are_put_in_order(word, axes):
     """The rest of the axes stay parallel; what has an atomic stays so altogether."""
     schedule = default_schedule(FAMILIES[f"scatter {word} f32"]()[0])
-    assert schedule.serial == serial and "j" in schedule.tiles[0].axes
+    (flat,) = schedule.of(Lanes)
+    assert serial(schedule) == axes and "j" in flat.axes
 
 
 def test_triton_products_fit_shared_memory():
@@ -145,9 +150,10 @@ def test_triton_products_fit_shared_memory():
     kernel = verify(parse(text))
     for shared in (SHARED, 64 * 1024, 48 * 1024):
         schedule = default_schedule(kernel, shared)
-        (m, n), (k,) = schedule.tiles, schedule.blocks
-        assert schedule.num_stages * (m.size + n.size) * k.size * 2 <= shared
-    assert default_schedule(kernel).num_stages == 3 and default_schedule(kernel).group > 1
+        (m, n), (k,) = schedule.of(Lanes), schedule.of(Along)
+        assert num_stages(schedule) * (m.size + n.size) * k.size * 2 <= shared
+    schedule = default_schedule(kernel)
+    assert num_stages(schedule) == 3 and schedule.has(Group)
     assert "tl.minimum(32 - " in lower(kernel)
 
 
@@ -182,7 +188,7 @@ def test_triton_indices_are_wide_only_where_they_must_be():
   parallel n:64 c:128 i:56 j:56
   z[n, c, i, j] = (x[n, c, j, i] * y[n, c])
 }"""
-    assert "int64" not in lower(verify(parse(text)), Schedule((Tile("flat", ("n", "c", "i", "j"), 1024),)))
+    assert "int64" not in lower(verify(parse(text)), schedule_of("lanes(flat, 1024, n, c, i, j)"))
 
 
 @pytest.mark.parametrize("precision, uses", [("tf32", True), ("ieee", False)])
@@ -192,7 +198,7 @@ def test_triton_rounds_f32_products_only_where_asked(precision, uses):
     from lamina.passes.triton.target import Target
 
     kernel, _ = FAMILIES["matmul f32"]()
-    code = generate(kernel, replace(default_schedule(kernel), precision=precision))
+    code = generate(kernel, Schedule(*default_schedule(kernel).steps, Precision(precision)))
     assert ("mma" in compile_code(code, Target.named("sm_90")).text) == uses
 
 
@@ -212,7 +218,76 @@ ORDERED = """kernel last(ids: i64[100], v: f32[100]) -> (y: f32[9]) {
 
 def test_triton_refuses_points_that_meet_in_no_order():
     kernel = verify(parse(ORDERED))
-    assert default_schedule(kernel).serial == ("i",)
+    assert str(default_schedule(kernel)) == "serial(i)"
     with pytest.raises(KernelError, match="so points that meet come in order") as refused:
-        lower(kernel, Schedule((Tile("flat", ("i",), 64),)))
+        lower(kernel, schedule_of("lanes(flat, 64, i)"))
     assert "these axes of the schedule have to be serial: i" in str(refused.value)
+
+
+PRODUCT = "lanes(m, 32, i1) lanes(n, 32, i2) along(k, 32, r) dot(t)"
+
+
+@pytest.mark.parametrize(
+    "name, how, message",
+    [
+        ("softmax f32", "vectorise(i)", "vectorise(i) is a step of LLVM text, and this is Triton source"),
+        ("softmax f32", "lanes(flat, 64, i) tile(i, 4)", "tile(i, 4) is a step of LLVM text"),
+        ("softmax f32", "lanes(flat, 64, q)", "lanes(flat, 64, q) names no axes of the kernel"),
+        ("softmax f32", "lanes(flat, 64)", "lanes(flat, 64) names no axes of the kernel"),
+        ("softmax f32", "lanes(flat, 64, r)", "lanes(flat, 64, r) is of parallel axes"),
+        ("softmax f32", "along(row, 64, i)", "along(row, 64, i) is of local axes"),
+        ("softmax f32", "serial(r)", "serial(r) is of parallel axes"),
+        ("softmax f32", "lanes(flat, 48, i)", "lanes(flat, 48, i) is of a power of two"),
+        ("softmax f32", "warps(3)", "warps(3) is of a power of two"),
+        ("softmax f32", "stages(0)", "stages(0) is at least of size 1"),
+        ("softmax f32", "warps(4) warps(8)", "a schedule speaks of each step once"),
+        ("softmax f32", "lanes(flat, 4, i) serial(i)", "a schedule speaks of each axis once"),
+        ("softmax f32", "lanes(flat, 4, i) along(flat, 64, r)", "a schedule speaks of each dimension once"),
+        ("softmax f32", "lanes(flat, 4, i) group(8)", "a group is of the tiles of two lanes"),
+        ("avg_pool2d", "along(row, 8, r)", "along(row, 8, r) is of the last axes of stages"),
+        ("cummax of rows", "along(row, 8, r)", "of stages that take many points at once"),
+        ("scatter of all points to few", "serial(i) along(row, 8, j)", "have to be serial: j"),
+        ("softmax f32", "dot(t)", "a dot is an f32 sum of products"),
+        ("softmax f32", "dot(q)", "dot(q) names no stage of the kernel"),
+        ("matmul f32", PRODUCT.replace("i1", "i, i1"), "over lanes of its M and N"),
+        ("matmul f32", "lanes(m, 32, i1) along(k, 32, r) dot(t)", "over lanes of its M and N"),
+        ("matmul f32", "lanes(m, 32, i1) lanes(n, 32, i2) dot(t)", "along its K"),
+        ("matmul f64", PRODUCT, "an f32 sum of products"),
+        ("matmul f32", f"{PRODUCT} precision(tf33)", "precision(tf33) is one of ieee, tf32"),
+    ],
+)
+def test_triton_refuses_schedules_that_do_not_fit(name, how, message):
+    with pytest.raises(KernelError) as refused:
+        lower(FAMILIES[name]()[0], schedule_of(how))
+    assert message in str(refused.value)
+
+
+def test_triton_schedules_rewrite_kernels_first():
+    """Axes that are one after `collapse` are named by the first of them."""
+    kernel = verify(
+        parse("""kernel k(x: f32[6,50]) -> (y: f32[6,50]) {
+  parallel i:6 j:50
+  y[i, j] = (x[i, j] + 1.0)
+}""")
+    )
+    (axis,) = schedule_of("collapse()").applied(kernel).parallel
+    code = generate(kernel, schedule_of(f"collapse() lanes(flat, 256, {axis.name})"))
+    assert code.grid == 2 and "< 300)" in code.source
+
+
+def test_a_programs_text_says_how_a_gpu_runs_it():
+    """What stands behind `by` is what its launches are written from; another generator's is refused there."""
+    text = """kernel twice(x: f32[6,50]) -> (y: f32[6,50]) {
+  parallel i:6 j:50
+  y[i, j] = (x[i, j] + x[i, j])
+}
+program net(%x: f32[6,50]) -> (%y) {
+  %y: f32[6,50] = twice(%x) by lanes(row, 64, j) warps(2)
+}"""
+    program = read_program(text)
+    launches, _ = launch_list(program)
+    (call,) = program.calls
+    assert launches.codes == (generate(call.kernel, schedule_of("lanes(row, 64, j) warps(2)")),)
+    assert (launches.codes[0].num_warps, launches.codes[0].grid) == (2, 6)
+    with pytest.raises(KernelError, match="is a step of LLVM text"):
+        launch_list(read_program(text.replace("lanes(row, 64, j) warps(2)", "vectorise(j)")))

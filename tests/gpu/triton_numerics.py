@@ -6,7 +6,7 @@
     triton_numerics.py outside                indices that are out of range, and offsets beyond 32 bits
 
 The other side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges
-it.
+it, and by its SCHEDULES.
 """
 
 import sys
@@ -20,12 +20,13 @@ sys.path.append(str(Path(__file__).parents[1] / "ops"))
 sys.path.append(str(Path(__file__).parents[1] / "passes"))
 
 import numpy as np
-from family_kernels import FAMILIES
+from family_kernels import FAMILIES, SCHEDULES
 from probes import PROBES
 from record_kernels import record_kernels
 
 from lamina.ir.kernel import NUMPY, interpret, parse, verify
 from lamina.passes.kernels.collapse import canonical, collapsed
+from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.triton.defaults import default_schedule
 
 EPS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
@@ -54,9 +55,10 @@ def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
     terms = max((int(np.prod([int(a.extent) for a in s.axes])) for s in kernel.stages), default=1)
     terms += max((x.size for x in arrays), default=0) if any(s.combine for s in kernel.stores) else 0
     worst = 0.0
-    for form in (kernel, canonical(collapsed(kernel))):
+    ways = [(kernel, schedule(text)) for text in SCHEDULES.get(label, ())]
+    for form, how in [(kernel, None), (canonical(collapsed(kernel)), None), *ways]:
         flat = [x.reshape(b.shape) for x, b in zip(arrays, form.inputs, strict=True)]
-        got = run(form, *flat)
+        got = run(form, *flat, schedule=how)
         found = [error(form, g.reshape(w.shape), w, terms) for g, w in zip(got, want, strict=True)]
         worst = max(worst, *found, 0.0)
     good = worst <= 1.0

@@ -65,6 +65,8 @@ HOWS = (
     "residues() vectorise(n, 2, 8) tile(i, 2) bound() join() strips(r, 4) split(i, 2)",
     "winograd(4, 8, 6, 2)",
     "winograd(4, 1, 6, 2, False, 16)",
+    "lanes(m, 64, i) lanes(n, 32, j) along(k, 32, k) dot(s) precision(tf32) group(8) warps(2) stages(2)",
+    "collapse() lanes(flat, 1024, i, j) serial(k)",
 )
 ONE_CALL = """\
 kernel add(a: f32[2,3], b: f32[3]) -> (y: f32[2,3]) {

@@ -291,6 +291,12 @@ def test_trusted_indices_are_checked_before_native_code(name):
         ("scatter_add", schedule("vectorise(j) tile(i, 2)"), "points must run once|divides both"),
         ("max_pool2d", schedule("vectorise(s)"), "a fold without merge runs in sequence"),
         ("cumsum", schedule("vectorise(j)"), "a scan runs in sequence"),
+        (
+            "add",
+            schedule("lanes(flat, 64, i)"),
+            "is a step of Triton source, and this is LLVM text",
+        ),
+        ("add", schedule("vectorise(j) warps(4)"), r"warps\(4\) is a step of Triton source"),
     ],
 )
 def test_schedules_are_refused(name, how, message):

@@ -166,6 +166,9 @@ HOWS = (
     schedule("residues() vectorise(n, 2, 16) tile(i, 2) bound() join() strips(r, 4) split(i, 2) roll(i)"),
     schedule("winograd(4, 8, 6, 2, True)"),
     schedule("winograd(4, 1, 3, 2, False, 16)"),
+    schedule("collapse() lanes(flat, 1024, i, j) along(row, 4096, k) warps(8)"),
+    schedule("lanes(m, 64, i) lanes(n, 32, j) along(k, 32, k, r) dot(s) precision(tf32) group(8) stages(2)"),
+    schedule("serial(i, j)"),
 )
 
 
@@ -196,6 +199,8 @@ def test_ways_to_run_are_read_back(how):
         ("by vectorise(j, 2)", "by chance(j)", "line 13: no step is called 'chance'"),
         ("by vectorise(j, 2)", "by vectorise(j, k)", "line 13: vectorise(axis, vectors, lanes): vectors is"),
         ("by vectorise(j, 2)", "by tile(j)", "line 13: a step is tile(axis, size)"),
+        ("by vectorise(j, 2)", "by lanes(j)", "line 13: a step is lanes(dim, size, axes)"),
+        ("by vectorise(j, 2)", "by lanes(j, k)", "line 13: lanes(dim, size, axes): size is a whole number"),
         ("%row: f32[3]", "%row: f32[9223372036854775807]", "line 14: an array has fewer than 2**63 bytes"),
         ("%row: f32[3]", "%row: f33[3]", "line 14: there is no element type 'f33'"),
         ("kernel add.1", "kernel add", "line 5: a kernel add stands there already"),
