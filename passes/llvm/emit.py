@@ -92,12 +92,11 @@ class Emitter(Reductions):
         dtypes = [self.kernel.dtypes[name] for name in stage.names]
         turn = self.lanes // 2
         while turn:
-            order = ", ".join(f"i32 {(lane + turn) % self.lanes}" for lane in range(self.lanes))
+            order = [(lane + turn) % self.lanes for lane in range(self.lanes)]
             with self.scope():
                 for name, value in zip(stage.names, state, strict=True):
-                    text = f"shufflevector {value}, {value.type} poison, <{self.lanes} x i32> <{order}>"
                     self.bind(name, [point], [value])
-                    self.bind(f"right.{name}", [point], [self.ssa(text, value.dtype, self.lanes)])
+                    self.bind(f"right.{name}", [point], [self.shuffle(value, None, order)])
                 merge = zip(stage.merge or (), dtypes, strict=True)
                 state = [self.splat(self.emit(e, point, d)) for e, d in merge]
             turn //= 2

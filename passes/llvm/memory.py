@@ -292,14 +292,12 @@ class Memory(Expressions):
         block = 1
         while block < self.lanes:
             for low in (r for r in range(self.lanes) if not r & block):
-                pair, count = f"{rows[low]}, {rows[low + block]}", self.lanes
+                pair, count = (rows[low], rows[low + block]), self.lanes
                 for row, picks in (
                     (low, [lane + count - block if lane & block else lane for lane in range(count)]),
                     (low + block, [lane + count if lane & block else lane + block for lane in range(count)]),
                 ):
-                    order = ", ".join(f"i32 {pick}" for pick in picks)
-                    text = f"shufflevector {pair}, <{count} x i32> <{order}>"
-                    rows[row] = self.ssa(text, buffer.dtype, self.lanes)
+                    rows[row] = self.shuffle(*pair, picks)
             block *= 2
         for number, row in enumerate(rows):
             corner = point | {across: (point[across][0], number)}

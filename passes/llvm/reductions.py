@@ -169,15 +169,7 @@ class Reductions(Results):
         count = self.lanes
         while count > 1:  # halves against halves: LLVM's own reduction would order zeros too
             count //= 2
-            order = ", ".join(f"i32 {lane + count}" for lane in range(count))
-            halves = [
-                self.ssa(
-                    f"shufflevector {total}, {total.type} poison, <{count} x i32> <{picks}>",
-                    total.dtype,
-                    count,
-                )
-                for picks in (", ".join(f"i32 {lane}" for lane in range(count)), order)
-            ]
+            halves = [self.shuffle(total, None, range(at, at + count)) for at in (0, count)]
             total = self.named(word, *halves)
         return self.lane(total, 0)
 

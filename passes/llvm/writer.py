@@ -28,6 +28,8 @@ ELEMENTS = {
 ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8", "ptr": "ptr"}
 
 NEUTRAL = {"add": 0, "add nsw": 0, "sub": 0, "mul": 1, "mul nsw": 1, "udiv": 1}  # as second operands
+LEFT = ("add nsw", "sub nsw", "slt", "sgt")  # to LLVM, where their operands are constants
+
 LOW, HIGH = Name("%lo"), Name("%hi")  # the units of work that an entry is given
 
 Point = dict[str, tuple[Int, int]]  # axis -> (base, constant offset): where an expression is computed
@@ -230,7 +232,7 @@ class Writer:
         rule = RULES[word]
         if isinstance(left, int) and isinstance(right, int):
             least, most = rule((left, left), (right, right))
-            if least == most and word not in ("add nsw", "sub nsw", "slt", "sgt"):
+            if least == most and word not in LEFT:
                 return least
         elif right == NEUTRAL.get(word):
             return left
@@ -300,6 +302,12 @@ class Writer:
 
     def select(self, test: Value, yes: Value, no: Value) -> Value:
         return self.ssa(f"select {test}, {yes}, {no}", yes.dtype, yes.lanes)
+
+    def shuffle(self, x: Value, y: Value | None, picks: Sequence[int]) -> Value:
+        """Some lanes of two vectors, the second's being counted after the first's."""
+        order = ", ".join(f"i32 {pick}" for pick in picks)
+        text = f"shufflevector {x}, {y or f'{x.type} poison'}, <{len(picks)} x i32> <{order}>"
+        return self.ssa(text, x.dtype, len(picks))
 
     def like(self, value: Value, number: float) -> Value:
         """A number of a value's type."""
