@@ -1,4 +1,6 @@
-"""The command line: `python -m lamina run script.py`, `demo`, `info`, `names`, `export --loader file`."""
+"""The command line: `python -m lamina run script.py`, `demo`, `info`, `names`, `export --loader file`,
+`tune model.lam`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from .demo import main as demo
 from .facade import info, offered, script
 from .ir.version import __version__
 from .jit.artifact import write_loader
+from .jit.export import tune_file
+from .jit.tuning import line, summary
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,6 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     exporting = commands.add_parser("export", help="write what runs exported models where NumPy is alone")
     about = "where lamina_model.py, a module that needs NumPy alone, is written to"
     exporting.add_argument("--loader", metavar="path", required=True, help=about)
+    tuning = commands.add_parser("tune", help="make an exported model quicker, by measuring")
+    tuning.add_argument("model", help="a file that jit.export wrote")
+    tuning.add_argument("--seconds", type=float, default=60.0, help="how long to search (60)")
+    tuning.add_argument("--out", help="the file to write; the model's own unless given")
     given = sys.argv[1:] if argv is None else argv
     if given[:1] == ["demo"]:
         return demo(given[1:])  # which has options of its own
@@ -43,6 +51,12 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if options.command == "export":
         print(write_loader(options.loader))
+        return 0
+    if options.command == "tune":
+        found = tune_file(
+            options.model, options.seconds, options.out, lambda one: print(line(one), flush=True)
+        )
+        print(summary(found))
         return 0
     print(info.spelled())
     return 0

@@ -1,8 +1,10 @@
 """What compiling costs: the first call of a traced network, in its parts, beside the peers' first calls.
 
     python benchmarks/compile.py [--only resnet18 gpt] [--repeats 3] [--alone] [--write]
+    python benchmarks/compile.py --only resnet18_step gpt6_step seq2seq_step --alone
 
-Every figure comes from a process of its own, inference at batch 1.  Cold: with an empty cache; cached: a
+Every figure comes from a process of its own, inference at batch 1; a name that ends in _step is a training
+step, which is traced alone, as peers have other optimizers.  Cold: with an empty cache; cached: a
 second process with what that one left.  A first call is all of it: for Lamina the eager run that is recorded
 and the compiling, for torch.compile (with freezing) and jax.jit tracing, compiling and the run; for
 onnxruntime and OpenVINO the making of a session from a model that is in memory.  Imports are not counted.
@@ -20,17 +22,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import networks
 import numpy as np
 from contest import RESULTS, where
 from models import made
 from networks import CASES
 
 NETWORKS = ("digits", "mlp", "lenet", "gpt", "mobilenet_v2", "resnet18", "resnet50")
+STEPS = ("resnet18_step", "gpt6_step", "seq2seq_step", "truncated_bptt_step")
 # Seconds of the first call, in order: the eager run that is recorded; passes over the graph; the program and
 # its layouts; the text of its kernels; machine code; loading it.  The rest is mostly writing to the cache.
 # "compile" is all of them but the eager run.
@@ -56,65 +62,126 @@ class Clock:
     def watch(self, module: Any, function: str, part: str) -> None:
         """Time a function of a module, or of a class, from now on."""
         watched = getattr(module, function)
+        setattr(module, function, lambda *args, **kwargs: self.run(part, watched, *args, **kwargs))
 
-        def run(*args, **kwargs):
-            start = perf_counter()
-            try:
-                return watched(*args, **kwargs)
-            finally:
-                self.seconds[part] += perf_counter() - start
-
-        setattr(module, function, run)
+    def run(self, part: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        start = perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.seconds[part] += perf_counter() - start
 
 
 def of_lamina(name: str, slowest: bool) -> dict[str, Any]:
     """The first call of the traced network, in parts; with `slowest`, each code compiled by itself."""
     import lamina
-    from lamina.jit import backend, targets
-    from lamina.passes.llvm import link as linking
-    from lamina.runtime import native
 
     case = CASES[name]
     model, x = made(case, lamina).eval(), lamina.tensor(case.inputs(1))
-    traced, clock = lamina.jit.trace(model), Clock()
+    traced = lamina.jit.trace(model)
     with lamina.no_grad():
         eager = min(timed(lambda: model(x)) for _ in range(2))
-        clock.watch(backend, "compile_graph", "compile")
-        clock.watch(backend, "optimise", "passes")
-        clock.watch(targets, "to_program", "program")
-        clock.watch(targets, "prologue", "program")
-        clock.watch(native, "link", "text")
-        watch_proofs(clock)
-        seconds = timed(lambda: traced(x))
+        answer = compiling(lambda: traced(x), 1, slowest)
         wanted, found = model(x).numpy(), traced(x).numpy()
     # Compared to show that what was compiled is the network, not how exact it is.
     if not np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max():
         raise SystemExit(f"{name}: the compiled network computes something else")
-    (segment,) = traced._segments()
-    code = segment.code
-    executables = [e for e in (code.first, code.main) if e is not None]
+    return answer | {"eager": eager}
+
+
+def of_lamina_step(name: str, slowest: bool) -> dict[str, Any]:
+    """The first two calls of a training step: an optimizer makes its states in the first."""
+    import lamina
+
+    lamina.manual_seed(0)
+    return compiling(step_of(name), 2, slowest)
+
+
+def step_of(name: str) -> Callable[[], Any]:
+    import before
+
+    import lamina
+
+    if name == "resnet18_step":
+        return before.timed("resnet18", "train")
+    if name == "gpt6_step":
+        return gpt_step(lamina)
+    from programs import PROGRAMS, sequences  # noqa: F401 - enters them
+
+    programs = {"seq2seq_step": "seq2seq_attention", "truncated_bptt_step": "truncated_bptt"}
+    step = PROGRAMS[programs[name]](lamina, lamina.jit.trace)
+    return lambda: step(0)
+
+
+def gpt_step(lamina: Any) -> Callable[[], Any]:
+    """Six layers, AdamW, clipped gradients."""
+    case = replace(CASES["gpt"], make=partial(networks.gpt, depth=6))
+    model = made(case, lamina).train()
+    optimizer = lamina.optim.AdamW(model.parameters(), lr=1e-4)
+    x, y = lamina.tensor(case.inputs(case.training, training=True)), lamina.tensor(case.labels(case.training))
+
+    @lamina.jit.trace
+    def step():
+        optimizer.zero_grad()
+        out = model(x)
+        loss = lamina.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+        loss.backward()
+        lamina.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def compiling(call: Callable[[], Any], calls: int, slowest: bool) -> dict[str, Any]:
+    """What compiling takes in the first calls of a traced function, in parts."""
+    from lamina.jit import backend, targets
+    from lamina.runtime import native
+
+    clock, codes = Clock(), []
+    compile_graph = backend.compile_graph
+
+    def kept(*args, **kwargs):
+        codes.append(compile_graph(*args, **kwargs).code)
+        return codes[-1]
+
+    def bound(*args, **kwargs):
+        return backend.Bound(clock.run("compile", kept, *args, **kwargs))
+
+    backend.compile_graph = bound  # type: ignore[assignment]
+    clock.watch(backend, "optimise", "passes")
+    clock.watch(targets, "to_program", "program")
+    clock.watch(targets, "prologue", "program")
+    clock.watch(native, "link", "text")
+    watch_proofs(clock)
+    before = os.times()
+    seconds = timed(lambda: [call() for _ in range(calls)])
+    spent = sum(os.times()[:4]) - sum(before[:4])
+    executables = [e for code in codes for e in (code.first, code.main) if e is not None]
+    from_disk = all(code.from_disk for code in codes)
     parts = dict(clock.seconds)
-    compiling = parts.pop("compile")
-    proofs = parts.pop("proofs")
-    parts["record"] = seconds - compiling
+    total, proofs = parts.pop("compile"), parts.pop("proofs")
+    parts["record"] = seconds - total
     parts["load"] = sum(e.statistics.load_seconds for e in executables)
+    # Beside the text: a helper has compiled while it was written.
     parts["llvm"] = sum(e.statistics.compile_seconds for e in executables) - parts["text"]
-    if code.from_disk:
+    if from_disk:
         parts["llvm"] = 0.0
-    parts["rest"] = max(0.0, compiling - sum(parts[p] for p in PARTS[1:-1]))
+    parts["rest"] = max(0.0, total - sum(parts[p] for p in PARTS[1:-1]))
     answer = {
         "first": seconds,
-        "compile": compiling,
+        "cpu": spent,
+        "compile": total,
         "proofs": proofs,
-        "eager": eager,
         "parts": parts,
-        "from_disk": code.from_disk,
+        "from_disk": from_disk,
         "kernels": sum(e.manifest.kernels for e in executables),
         "codes": sum(e.manifest.codes for e in executables),
         "bytes": sum(len(o) for e in executables for o in e.objects),
     }
     if slowest:
-        answer["slowest"] = slowest_codes(code.programs(), linking.code_of)
+        programs = [program for code in codes for program in code.programs()]
+        answer["slowest"] = slowest_codes(programs)
     return answer
 
 
@@ -129,9 +196,10 @@ def watch_proofs(clock: Clock) -> None:
         clock.watch(place, name, "proofs")
 
 
-def slowest_codes(programs: Any, code_of: Callable) -> list[tuple[str, float, float, int]]:
+def slowest_codes(programs: Any) -> list[tuple[str, float, float, int]]:
     """(kernel, seconds of its text, of its machine code, bytes) of the slowest codes, compiled one by one."""
     from lamina.passes.llvm.binding import emit_object, host_target
+    from lamina.passes.llvm.link import code_of, module_text
 
     target, found = host_target(), {}
     for program in programs:
@@ -142,7 +210,7 @@ def slowest_codes(programs: Any, code_of: Callable) -> list[tuple[str, float, fl
             symbols = tuple(phase.symbol for phase in code.phases)
             if symbols not in found:
                 start = perf_counter()
-                made = emit_object(code.text, target)
+                made = emit_object(module_text(call, code), target)
                 found[symbols] = (call.name, text, perf_counter() - start, len(made))
     return sorted(found.values(), key=lambda f: -f[1] - f[2])[:SLOWEST]
 
@@ -191,11 +259,9 @@ def answer(contender: str, name: str, folder: Path, slowest: bool) -> dict[str, 
         return {}
     if contender in ("onnxruntime", "openvino"):
         return of_session(contender, name, folder / "model.onnx")
-    return (
-        of_lamina(name, slowest)
-        if contender == "lamina"
-        else {"torch": of_torch, "jax": of_jax}[contender](name)
-    )
+    if contender == "lamina":
+        return (of_lamina_step if name in STEPS else of_lamina)(name, slowest)
+    return {"torch": of_torch, "jax": of_jax}[contender](name)
 
 
 # ---- in the process that asks ------------------------------------------------------------------------------
@@ -245,18 +311,21 @@ def spelled(number: float) -> str:
 
 
 def parts_table(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
-    columns = [*PARTS, "compile", "from cache", "eager call"]
+    columns = [*PARTS, "compile", "from cache", "CPU, all", "eager call"]
     lines = [
-        f"{'ms, cold':<14}" + "".join(f"{c:>14}" for c in columns) + f"{'kernels':>9}{'codes':>7}{'KiB':>6}"
+        f"{'ms, cold':<20}" + "".join(f"{c:>14}" for c in columns) + f"{'kernels':>9}{'codes':>7}{'KiB':>6}"
     ]
     for name, runs in found.items():
         cold, cached = runs["lamina"], runs["lamina cached"]
         cells = [cell([run["parts"][part] for run in cold]) for part in PARTS]
         cells += [cell([r["compile"] for r in cold]), cell([r["compile"] for r in cached])]
-        cells.append(cell([r["eager"] for r in cold]))
+        cells += [
+            cell([r["cpu"] for r in cold]),
+            cell([r["eager"] for r in cold]) if "eager" in cold[0] else "-",
+        ]
         one = cold[0]
         lines.append(
-            f"{name:<14}"
+            f"{name:<20}"
             + "".join(f"{c:>14}" for c in cells)
             + f"{one['kernels']:>9}{one['codes']:>7}{one['bytes'] / 1024:>6.0f}"
         )
@@ -273,11 +342,11 @@ def peers_table(found: dict[str, dict[str, list[dict[str, Any]]]], contenders: l
 
 
 def proofs_table(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
-    lines = [f"{'ms, in text':<14}{'proofs':>9}{'of compiling':>14}"]
+    lines = [f"{'ms, in text':<20}{'proofs':>9}{'of compiling':>14}"]
     for name, runs in found.items():
         proofs = min(run["proofs"] for run in runs["lamina"])
         share = proofs / min(run["compile"] for run in runs["lamina"])
-        lines.append(f"{name:<14}{proofs * 1e3:>9.1f}{share:>13.1%}")
+        lines.append(f"{name:<20}{proofs * 1e3:>9.1f}{share:>13.1%}")
     return lines
 
 
@@ -293,7 +362,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=list(CASES))
+    parser.add_argument("--only", nargs="+", default=[*NETWORKS, *STEPS], choices=[*CASES, *STEPS])
     parser.add_argument("--repeats", type=int, default=3, help="fresh processes for each figure (3)")
     parser.add_argument("--alone", action="store_true", help="leave the peers out")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/compile.*")
@@ -313,9 +382,10 @@ def main() -> None:
     print(head, flush=True)
     found, text = {}, head
     for name in arguments.only:
-        found[name] = measure(name, ["lamina", *peers], arguments.repeats)
+        found[name] = measure(name, ["lamina", *(peers if name in CASES else [])], arguments.repeats)
         print(f"measured: {name}", flush=True)
-        tables = [parts_table(found), peers_table(found, ["lamina", *peers])]
+        compared = {name: runs for name, runs in found.items() if name in CASES}
+        tables = [parts_table(found), peers_table(compared, ["lamina", *peers])]
         tables += [proofs_table(found), slowest_table(found)]
         text = "\n\n".join([head, *("\n".join(table) for table in tables)])
         if arguments.write:  # after each, as all of them take long

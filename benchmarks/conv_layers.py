@@ -26,10 +26,10 @@ from lamina.ir.dtypes import float32
 from lamina.ir.kernel.scalar import op
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.assign_layouts import assign_layouts
+from lamina.passes.graphs.lower import lower
 from lamina.passes.llvm.binding import engine, host_target
-from lamina.passes.lower import lower
-from lamina.passes.program import Array, Call, Program
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.program import Array, Call, Program
 from lamina.runtime.native import Executable
 
 RESULTS = Path(__file__).parent / "results"

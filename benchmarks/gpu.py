@@ -38,10 +38,10 @@ from lamina.ir.kernel.types import NUMPY
 from lamina.ir.lazy import MissingLibraryError
 from lamina.ir.op import REGISTRY as ops
 from lamina.ir.types import type_of
-from lamina.passes.memory_plan import Move, Place
 from lamina.passes.pipeline import Options, optimise, to_program
-from lamina.passes.program import Array, Call, Program
-from lamina.passes.prologue import prologue
+from lamina.passes.programs.memory_plan import Move, Place
+from lamina.passes.programs.program import Array, Call, Program
+from lamina.passes.programs.prologue import prologue
 from lamina.passes.triton.defaults import default_schedule
 from lamina.passes.triton.launches import Launch, launch_list
 from lamina.passes.triton.target import ANY, Target

@@ -34,7 +34,7 @@ from lamina.ir.op import REGISTRY as ops  # noqa: E402
 from lamina.ir.types import type_of  # noqa: E402
 from lamina.passes.llvm.binding import host_target  # noqa: E402
 from lamina.passes.pipeline import Options, optimise, to_program  # noqa: E402
-from lamina.passes.prologue import prologue  # noqa: E402
+from lamina.passes.programs.prologue import prologue  # noqa: E402
 from lamina.profiler.limits import bandwidth, fma_peak  # noqa: E402
 from lamina.runtime.native import Executable  # noqa: E402
 

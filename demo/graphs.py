@@ -9,7 +9,7 @@ from lamina import jit
 from lamina.ir.drawing import svg
 from lamina.ir.graph import Graph
 from lamina.ir.own_files import replacing
-from lamina.passes.freeze import freeze
+from lamina.passes.graphs.freeze import freeze
 from lamina.passes.pipeline import optimise
 
 from .digits import Digits

@@ -7,6 +7,7 @@ interprets this file as a user's: what is told is an effect, what is asked is gu
 from __future__ import annotations
 
 from ..ir.errors import ArgumentError, ArgumentValueError
+from ..runtime import determinism
 
 _deterministic = _warn_only = _warn_always = False
 _autocast_cache, _interop, _precision = True, 1, "highest"
@@ -26,6 +27,9 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 def are_deterministic_algorithms_enabled() -> bool:
     """What `use_deterministic_algorithms` was told last."""
     return _deterministic
+
+
+determinism.ASKED_BY.append(are_deterministic_algorithms_enabled)  # what is tuned may round otherwise
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:

@@ -2,8 +2,8 @@
 
     %3 = by_pairs(%2) {body=graph fft_c2c(%x: c64[8]) -> (c64[8]) {...}} : f32[8,2]
 
-It is no operator of the operator set: `passes/pair_complex.py` makes it.  Its body is one node of complex
-types; what is complex there is a pair of reals here, along a further dimension, in the same memory.
+It is no operator of the operator set: `passes/graphs/pair_complex.py` makes it.  Its body is one node of
+complex types; what is complex there is a pair of reals here, along a further dimension, in the same memory.
 """
 
 from __future__ import annotations

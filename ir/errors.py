@@ -87,3 +87,10 @@ class GraphError(LaminaError, ValueError):
 
 class KernelError(LaminaError, ValueError):
     """A kernel, or the text of one, that breaks a rule of the kernel form."""
+
+
+class Unsayable(KernelError):
+    """What one kernel can't say, or a form of kernel does not fit: a refusal by design, to be caught.
+
+    Any other KernelError is a kernel that somebody made wrongly, and escapes.
+    """

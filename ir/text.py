@@ -75,7 +75,7 @@ def parse(
 
 
 class Reader:
-    """Reads a graph from where it stands in a text; passes/program_text.py reads programs with it."""
+    """Reads a graph from where it stands in a text; passes/programs/program_text.py reads with it, too."""
 
     def __init__(self, text: str, constants: Mapping[str, Any], ops: Mapping[str, Op]):
         self.text, self.at, self.depth = text, 0, 0

@@ -10,8 +10,8 @@ The target may be a view, made by ops of ir/views.py: what shares its memory cha
 shows, where views are NumPy's.  `view` makes a view, `reshape` may: a recorder says `view` where memory is
 shared.
 
-It is no operator of the operator set: nobody calls it.  passes/functionalise.py replaces writes by values,
-and the other passes want graphs without them.
+It is no operator of the operator set: nobody calls it.  passes/graphs/functionalise.py replaces writes by
+values, and the other passes want graphs without them.
 """
 
 from __future__ import annotations

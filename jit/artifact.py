@@ -28,17 +28,19 @@ from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
 from ..ir.version import __version__
-from ..passes.host_parts import Check
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Linked, Native, link
 from ..passes.pipeline import Options, to_program
-from ..passes.prologue import prologue
+from ..passes.programs.host_parts import Check
+from ..passes.programs.program import Program
+from ..passes.programs.prologue import prologue
 from ..passes.schedules.target import AVX2, AVX512, BASELINE, NEON, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
 from .lamina_model import ARM, FORMAT
+from .tuning import Tuned, with_schedules
 
 LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE, ARM: NEON}
 LOADER = Path(__file__).with_name("lamina_model.py")
@@ -55,18 +57,24 @@ def own_levels() -> list[str]:
     return [name for name, level in LEVELS.items() if level.platform.machine == machine]
 
 
+def levels_here() -> list[str]:
+    """The levels that this machine runs, the best first."""
+    return [name for name in own_levels() if LEVELS[name].lanes <= host_target().lanes]
+
+
 def write(
     file: IO[bytes],
     graph: Graph,
     weights: Mapping[str, np.ndarray],
     outputs: Any,
     levels: Sequence[str],
+    tuned: Mapping[str, Sequence[Tuned]] = {},
 ) -> None:
     """Write a model's file.
 
     graph: its inputs are the first params, the weights, by name, the last; all have
-    hints.  outputs: the structure of what it
-    returns, as `lamina_model` reads it.  Raises ArgumentError for a graph that needs more than native code.
+    hints.  outputs: the structure of what it returns, as `lamina_model` reads it.  tuned: for levels, what a
+    search for schedules came to.  Raises ArgumentError for a graph that needs more than native code.
     """
     count = len(graph.params) - len(weights)
     stored = dict(weights)
@@ -83,7 +91,7 @@ def write(
         "graph.txt": str(graph).encode(),
     }
     for level in levels:
-        about, library, constants = _level(graph, count, level)
+        about, library, constants = _level(graph, count, level, tuned.get(level, ()))
         manifest["levels"][level] = about
         members[about["library"]] = library
         stored |= constants
@@ -94,12 +102,20 @@ def write(
     _write_archive(file, members)
 
 
-def _level(graph: Graph, count: int, level: str) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
-    """What the manifest says of a level, its library, and its programs' constants."""
-    target = LEVELS[level]
+def programs(graph: Graph, count: int, target: Target) -> tuple[Program, Program, Program]:
+    """A model's program, of so many inputs; and its two parts, that of the weights alone and the rest."""
     frozen = frozenset(range(count, len(graph.params)))
     program = to_program(graph, (None,) * len(graph.results), target, Options(frozen=frozen))
-    parts = dict(zip(("prologue", "main"), prologue(program, frozen), strict=True))
+    return program, *prologue(program, frozen)
+
+
+def _level(
+    graph: Graph, count: int, level: str, tuned: Sequence[Tuned]
+) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
+    """What the manifest says of a level, its library, and its programs' constants."""
+    target = LEVELS[level]
+    program, before, main = programs(graph, count, target)
+    parts = {"prologue": before, "main": with_schedules(main, tuned)}
     about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}
     texts: dict[str, None] = {pool.text(target.platform): None}
     exports = ["lamina_pool_worker", "lamina_pool_launch"]

@@ -38,10 +38,10 @@ from ..ir.graph import Graph, Value
 from ..ir.graph import Node as Call
 from ..ir.lowering import extern
 from ..ir.op import Op
-from ..passes.cse import cse
-from ..passes.dce import leading_to
-from ..passes.differentiate import varying_with
-from ..passes.partition import views
+from ..passes.graphs.cse import cse
+from ..passes.graphs.dce import leading_to
+from ..passes.graphs.differentiate import varying_with
+from ..passes.graphs.partition import views
 from ..runtime import modes
 from ..runtime.changes import advance_contents
 from ..runtime.graph import Node, Port

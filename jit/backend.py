@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -26,12 +26,13 @@ from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..passes import cache as disk
-from ..passes.pair_complex import pair_complex
+from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
-from ..passes.program import Array, Program
-from ..runtime import modes
+from ..passes.programs.program import Array, Program
+from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
+from .tuning import Clock, Tuned, shown, tune, with_schedules
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
 SMALL = 1 << 20  # bytes of scratch memory: larger ones go with the last recording that uses them
@@ -43,6 +44,7 @@ class Compiled:
 
     before: the graph as given.  into, frozen: see `compile_graph`.  kernels: names, of the weights' program
     first.  from_disk: whether it was compiled by an earlier process.  seconds: what making it took.
+    tuned: what a search for schedules came to, where one was asked for.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class Compiled:
         )
         self.options = replace(options, limits=target.limits)
         self.first_params: list[int]
+        self.tuned: list[Tuned] = []
+        self.searching = 0.0
         self.from_disk = self._load(key)
         if not self.from_disk:
             self._compile(key)
@@ -66,15 +70,21 @@ class Compiled:
 
     def _compile(self, key: str) -> None:
         held = collector.put_off()
-        weights, main = self._programs()
+        with self.target.compiler(len(self.before.nodes)) as compiled:
+            weights, main = self._programs()
+            if self.options.tune and self.target.language == "llvm":
+                began = perf_counter()
+                main, self.tuned = tune(main, self.options.tune, version(), shown)
+                self.searching = perf_counter() - began
+            executables = compiled([weights, main] if weights.results else [main])
         position = {array: i for i, array in enumerate(self._params)}
         self.first_params = [position[a] for a in weights.params] if weights.results else []
         handed = {array: -1 - j for j, array in enumerate(weights.results)}
         self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
         self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
-        self.first = self.target.executable(weights) if weights.results else None
-        self.main = self.target.executable(main)
-        about = [self.first_params, self.main_params, self.kernel_names]
+        self.first = executables[0] if weights.results else None
+        self.main = executables[-1]
+        about = [self.first_params, self.main_params, self.kernel_names, list(map(astuple, self.tuned))]
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:
             self.target.store(f"{key} weights", self.first)
@@ -86,7 +96,8 @@ class Compiled:
         if data is None:
             return False
         try:
-            self.first_params, self.main_params, self.kernel_names = json.loads(data)
+            self.first_params, self.main_params, self.kernel_names, tuned = json.loads(data)
+            self.tuned = [Tuned(*one) for one in tuned]
         except (ValueError, TypeError):
             return False
         main = self.target.load(f"{key} main")
@@ -129,7 +140,8 @@ class Compiled:
 
     def programs(self) -> tuple[Program, Program]:
         """The program of the weights and the program of a call."""
-        return self._programs()
+        weights, main = self._programs()
+        return weights, with_schedules(main, self.tuned)
 
     def source(self) -> str:
         """The code, as text: that of the weights' program, then that of a call."""
@@ -206,11 +218,13 @@ def compile_graph(
     frozen: frozenset[int] = frozenset(),
     options: Options = DEFAULT,
     target: Target = CPU,
+    clock: Clock | None = None,
 ) -> Bound:
     """A graph ready to run, as code for the target.
 
     into[j]: the param whose array result j is written into when all is computed (None: a new array).
-    frozen: params that change rarely, so that what depends on them alone may be kept.  Raises KernelError
+    frozen: params that change rarely, so that what depends on them alone may be kept.  clock: of searches for
+    schedules, where the options ask for one.  Raises KernelError
     for a graph that no code can be made of.
     """
     into = tuple(into) or (None,) * len(graph.results)
@@ -222,8 +236,10 @@ def compile_graph(
             if key in _kept:
                 _kept.move_to_end(key)
             return Bound(found)
-    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), target.identity(), _version()))
+    spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), target.identity(), version()))
     made = Compiled(graph, into, frozen, options, target, spelled)
+    if clock is not None:
+        clock.seconds += made.searching
     with _lock:
         _known[key] = made
         if made.arena <= SMALL:
@@ -231,6 +247,13 @@ def compile_graph(
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
     return Bound(made)
+
+
+def tuned_options(seconds: float) -> Options:
+    """The options of a trace that is to be tuned, if nothing forbids it."""
+    if not seconds or determinism.is_asked():
+        return DEFAULT
+    return replace(DEFAULT, tune=seconds)
 
 
 def _text(graph: Graph) -> str:
@@ -242,7 +265,7 @@ def _text(graph: Graph) -> str:
 
 
 @cache
-def _version() -> str:
+def version() -> str:
     """What tells one state of the compiler's own files from another: their names, sizes and times."""
     root = Path(__file__).resolve().parent.parent
     files = [f for room in ("ir", "passes", "runtime", "jit") for f in sorted((root / room).rglob("*.py"))]

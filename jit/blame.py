@@ -23,9 +23,9 @@ from ..ir.errors import LaminaError
 from ..ir.fused import fused
 from ..ir.graph import Constant, Graph, Node, Place, Value
 from ..ir.interpret import interpret
-from ..passes.dce import leading_to
-from ..passes.functionalise import functionalise, written
-from ..passes.pair_complex import has_complex
+from ..passes.graphs.dce import leading_to
+from ..passes.graphs.functionalise import functionalise, written
+from ..passes.graphs.pair_complex import has_complex
 from ..passes.pipeline import Options
 from .rounding import Difference
 from .stages import Case, Fault, GraphPass, Paired, Stage, compared, in_pairs, stages_after

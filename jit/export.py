@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,18 @@ from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
 from ..ir.op import REGISTRY
 from ..ir.own_files import is_replaceable, replacing
-from ..passes.cse import cse
-from ..passes.dce import dce
-from ..passes.fold_constants import fold_constants
-from ..passes.fold_conv_bn import fold_conv_bn
-from ..passes.freeze import freeze
-from ..passes.pair_complex import pair_complex
+from ..passes.graphs.cse import cse
+from ..passes.graphs.dce import dce
+from ..passes.graphs.fold_constants import fold_constants
+from ..passes.graphs.fold_conv_bn import fold_conv_bn
+from ..passes.graphs.freeze import freeze
+from ..passes.graphs.pair_complex import pair_complex
+from ..passes.graphs.simplify import simplify
 from ..passes.pipeline import Options, optimise
-from ..passes.simplify import simplify
 from ..runtime import Tensor
 from ..runtime.modes import no_grad
-from . import artifact, pytree
+from . import artifact, backend, pytree, tuning
+from .loaded import graph_of
 from .recording import Ready, Recording
 from .replay import Call
 from .repro import plain
@@ -78,6 +80,37 @@ def export(
             raise ExportError(error.rule, *error.details) from None
         file.flush()
         _tried(file.name, arrays, expected)
+
+
+def tune_file(
+    path: str | os.PathLike,
+    seconds: float,
+    out: str | os.PathLike | None = None,
+    told: Callable[[tuning.Tuned], None] = tuning.shown,
+) -> list[tuning.Tuned]:
+    """Search schedules for an exported model on this machine, and write it with those; what was found.
+
+    The code of the level that this machine runs is made anew, the others' as they were.  seconds: of the
+    search.  out: the file to write, `path` itself unless given.  told: hears of each kernel.  Raises
+    ExportError for a file without code for this machine, ModelError for one that is damaged.
+    """
+    source, made = Path(path), os.fspath(path if out is None else out)
+    if not is_replaceable(made):
+        raise ExportError(f"tune: {made} is a folder, a pipe or a device", "name a file")
+    graph, manifest, weights = graph_of(source)
+    names = dict(zip(manifest["weights"], weights, strict=True))
+    usable = [level for level in manifest["levels"] if level in artifact.levels_here()]
+    if not usable:
+        raise ExportError(
+            f"tune: {path} has no code for this machine", f"levels: {', '.join(manifest['levels'])}"
+        )
+    level = min(usable, key=artifact.levels_here().index)
+    count = len(graph.params) - len(weights)
+    _, _, main = artifact.programs(graph, count, artifact.LEVELS[level])
+    _, found = tuning.tune(main, seconds, backend.version(), told, artifact.LEVELS[level])
+    with replacing(made) as file:
+        artifact.write(file, graph, names, manifest["outputs"], list(manifest["levels"]), {level: found})
+    return found
 
 
 # ---- from a recording to a graph of inputs and weights -----------------------------------------------------

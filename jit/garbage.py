@@ -13,8 +13,8 @@ import numpy as np
 
 from ..ir.kernel.interpret import interpret as interpret_kernel
 from ..ir.kernel.types import NUMPY
-from ..passes.memory_plan import MemoryPlan, Place, declared
-from ..passes.program import Alias, Call, Host, run_host
+from ..passes.programs.memory_plan import MemoryPlan, Place, declared
+from ..passes.programs.program import Alias, Call, Host, run_host
 from ..runtime import memory
 from ..runtime.native import Executable
 

@@ -17,12 +17,12 @@ from ..ir.errors import GraphError
 from ..ir.graph import Constant, Graph, Value, substituted
 from ..ir.locks import fork_safe_lock
 from ..ir.types import Type
-from ..passes.cse import cse
-from ..passes.dce import checks, dce
-from ..passes.differentiate import Options as Differentiation
-from ..passes.differentiate import joint, varying_with
-from ..passes.partition import Options as Partitioning
-from ..passes.partition import backward_half, partition
+from ..passes.graphs.cse import cse
+from ..passes.graphs.dce import checks, dce
+from ..passes.graphs.differentiate import Options as Differentiation
+from ..passes.graphs.differentiate import joint, varying_with
+from ..passes.graphs.partition import Options as Partitioning
+from ..passes.graphs.partition import backward_half, partition
 from ..runtime import modes
 from ..runtime.step import as_tensor
 from ..runtime.tensor import Tensor, wrap

@@ -41,13 +41,14 @@ class Ledger:
     """The times of one traced function, and what follows of them.
 
     budget: seconds, None for no limit but LONGEST.  clock: what times are read from.  recording, compiling,
-    beside: spent on it in all, the last in the background.  eager, eager_calls: of calls that ran
+    beside: spent on it in all, the last in the background.  searching: for schedules, which was asked for and
+    costs no budget.  eager, eager_calls: of calls that ran
     eagerly and were timed.
     """
 
     def __init__(self, budget: float | None = None, clock: Callable[[], float] = perf_counter):
         self.budget, self.clock = budget, clock
-        self.recording = self.compiling = self.beside = self.eager = 0.0
+        self.recording = self.compiling = self.beside = self.searching = self.eager = 0.0
         self.recordings = self.eager_calls = self._codes = 0
         self._least: float | None = None  # the quickest recording run
         self._first: float | None = None  # what had been spent when the first code was there

@@ -1,7 +1,7 @@
 """Keeps what was computed of weights alone, for as long as the weights stay as they are.
 
-A prologue (passes/prologue.py) takes captured tensors that its trace does not write.  Its results are
-computed at the first call, and again when one of the tensors was written, was given other memory, or can
+A prologue (passes/programs/prologue.py) takes captured tensors that its trace does not write.  Its results
+are computed at the first call, and again when one of the tensors was written, was given other memory, or can
 have changed unseen: memory that a NumPy array or a DLPack capsule shows is trusted for no longer than a call.
 """
 

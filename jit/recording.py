@@ -10,7 +10,7 @@ from ..ir.detach import detach
 from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
 from ..ir.write import write
-from ..passes.functionalise import functionalise, written
+from ..passes.graphs.functionalise import functionalise, written
 from ..runtime import Tensor
 from ..runtime.autograd import reachable
 from ..runtime.graph import Leaf, Node, Port, Saving

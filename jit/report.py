@@ -13,6 +13,7 @@ from weakref import ref
 from .causes import Cause, cause, place_of
 from .ledger import Fares, Ledger
 from .recording import Recording
+from .tuning import summary
 
 LONGEST = 64  # things of a kind that are remembered one by one: misses, reasons, paths
 OTHERS = "other reasons"
@@ -99,6 +100,9 @@ class Path:
         compiled = "from the cache" if self.from_disk else "compiled"
         times = f"recorded in {milliseconds(self.record)}, {compiled} in {milliseconds(self.compile)}"
         lines = [f"  recording {self.number}: {', '.join(parts)}; {times}"]
+        for segment in self.kept():
+            if segment.code is not None and segment.code.tuned:
+                lines.append(f"    tuned: {summary(segment.code.tuned)}")
         if self.hits:
             lines.append(f"    {counted(self.hits, 'hit')}, {self.average * 1e6:.1f} us on average")
         return lines
@@ -298,6 +302,8 @@ class Log:
             cost = [f"recording took {_seconds(self.ledger.recording)}"]
             if self.ledger.compiling:
                 cost.append(f"compiling {_seconds(self.ledger.compiling)}")
+            if self.ledger.searching:
+                cost.append(f"searching for schedules {_seconds(self.ledger.searching)}")
             if self.ledger.beside:
                 cost.append(f"compiling in the background {_seconds(self.ledger.beside)}")
             lines.append(f"  cost: {', '.join(cost)}")

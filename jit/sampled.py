@@ -7,15 +7,16 @@ What goes wrong in code goes wrong at the ends of axes (tails, padding) or every
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
 from numpy.random import default_rng
 
 from ..ir.kernel.affine import Affine
-from ..ir.kernel.form import Axis, Kernel, Rewrite
+from ..ir.kernel.form import Axis, Kernel
 from ..ir.kernel.scalar import Expr
+from ..ir.kernel.substitute import Substitution
 
 LARGE = 1 << 20  # elements that the interpreter would hold at once: some 10 ms for each operation on them
 SIDE = 3  # points along an axis
@@ -28,21 +29,6 @@ def work(kernel: Kernel) -> int:
     return inner * prod(int(a.extent) for a in kernel.parallel)
 
 
-class _Window(Rewrite):
-    """Some axes from a place on, and no longer than `SIDE`."""
-
-    def __init__(self, starts: Mapping[str, int]):
-        super().__init__()
-        self.starts = starts
-
-    def affine(self, index: Affine) -> Affine:
-        moved = sum(coefficient * self.starts.get(name, 0) for name, coefficient in index.terms)
-        return Affine(index.terms, index.constant + moved)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(a.name, min(int(a.extent), SIDE)) if a.name in self.starts else a for a in axes)
-
-
 def windows(kernel: Kernel) -> Iterator[tuple[Kernel, list[np.ndarray]]]:
     """The kernel over parts of its points, and for each output which of its elements those write.
 
@@ -52,14 +38,13 @@ def windows(kernel: Kernel) -> Iterator[tuple[Kernel, list[np.ndarray]]]:
         return
     rng = default_rng(0)
     for place in range(PLACES):
-        starts = {}
+        indices = {}
         for axis in kernel.parallel:
             last = max(0, int(axis.extent) - SIDE)
-            starts[axis.name] = (0, last)[place] if place < 2 else int(rng.integers(0, last + 1))
-        window = _Window(starts)
-        part = kernel.replace(
-            parallel=window.axes(kernel.parallel), stages=tuple(map(window.stage, kernel.stages))
-        )
+            start = (0, last)[place] if place < 2 else int(rng.integers(0, last + 1))
+            indices[axis.name] = Affine(((axis.name, 1),), start)
+        axes = {a.name: (Axis(a.name, min(int(a.extent), SIDE)),) for a in kernel.parallel}
+        part = Substitution(indices=indices, axes=axes).kernel(kernel)
         yield part, _written(part)
 
 

@@ -23,14 +23,14 @@ from ..ir.kernel.form import Kernel, Local, Store
 from ..ir.kernel.interpret import interpret as interpret_kernel
 from ..ir.lowering import Decomposition, NotLowered
 from ..ir.verify import verify
-from ..passes.build_program import build_program
-from ..passes.collapse import collapsed
-from ..passes.expand import expand
-from ..passes.fold_conv_bn import fold_conv_bn
-from ..passes.lower import interpret_lowered
-from ..passes.pair_complex import pair_complex
+from ..passes.graphs.expand import expand
+from ..passes.graphs.fold_conv_bn import fold_conv_bn
+from ..passes.graphs.lower import interpret_lowered
+from ..passes.graphs.pair_complex import pair_complex
+from ..passes.kernels.collapse import collapsed
 from ..passes.pipeline import Options
-from ..passes.program import Alias, Array, Call, Host, Program, run_host
+from ..passes.programs.build_program import build_program
+from ..passes.programs.program import Alias, Array, Call, Host, Program, run_host
 from ..passes.run import name_of, verified
 from .garbage import planned
 from .rounding import Difference, difference, graph_runs, kernel_runs

@@ -7,7 +7,8 @@ else in `jit` is the same for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Protocol
 
@@ -15,19 +16,19 @@ import numpy as np
 
 from ..ir.errors import ArgumentError
 from ..ir.graph import Graph
-from ..passes import fuse
-from ..passes.fuse import Limits
+from ..passes.graphs import fuse
+from ..passes.graphs.fuse import Limits
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
-from ..passes.memory_plan import MemoryPlan
 from ..passes.pipeline import Options, program_passes, to_program
-from ..passes.program import Array, Program
-from ..passes.prologue import prologue
+from ..passes.programs.memory_plan import MemoryPlan
+from ..passes.programs.program import Array, Program
+from ..passes.programs.prologue import prologue
 from ..passes.triton import toolchain
 from ..passes.triton.launches import launch_list, launch_plan
 from ..passes.triton.target import ANY
 from ..passes.triton.target import Target as Architecture
-from ..runtime import native
+from ..runtime import compiler, native, workers
 from ..runtime.cuda import executable as cuda
 from ..runtime.statistics import Statistics
 from .garbage import GARBAGE, Garbage
@@ -39,6 +40,10 @@ class Executable(Protocol):
     statistics: Statistics
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]: ...
+
+
+Compiler = Callable[[Sequence[Program]], Sequence[Executable]]
+LINES_PER_NODE = 20  # of LLVM's text, for each node of a graph: 33 for a ResNet's step, 14 for a GPT's
 
 
 class Target(Protocol):
@@ -65,7 +70,11 @@ class Target(Protocol):
         What is handed over are arrays: results of the first that are params of the second.
         """
 
-    def executable(self, program: Program) -> Executable: ...
+    def compiler(self, nodes: int) -> AbstractContextManager[Compiler]:
+        """What makes programs run, given all of them together.
+
+        nodes: of the graph that they will be made of, so that it can get ready meanwhile.
+        """
 
     def apart(self, program: Program) -> Executable | None:
         """One that tells this thread's profiler of each kernel; None where that can't be."""
@@ -108,8 +117,12 @@ class Cpu:
     def split(self, program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
         return prologue(program, frozen)
 
-    def executable(self, program: Program) -> Executable:
-        return native.Executable(program)
+    @contextmanager
+    def compiler(self, nodes: int) -> Iterator[Compiler]:
+        with compiler.Compiler(host_target(), expected=LINES_PER_NODE * nodes) as made:
+            if not workers.library.cache_info().currsize:
+                made.foresee(workers.text())  # which the first program to be loaded would wait for
+            yield lambda programs: native.Executable.of_programs(programs, made)
 
     def apart(self, program: Program) -> Executable | None:
         return native.Executable(program, apart=True)
@@ -167,8 +180,10 @@ class Cuda:
         weights = weights.replace(results=results, into=(None,) * len(results))
         return _needed(weights), _needed(main)
 
-    def executable(self, program: Program) -> Executable:
-        return cuda.Executable(program, cuda.machine_of(self.ordinal))
+    @contextmanager
+    def compiler(self, nodes: int) -> Iterator[Compiler]:
+        machine = cuda.machine_of(self.ordinal)
+        yield lambda programs: [cuda.Executable(program, machine) for program in programs]
 
     def apart(self, program: Program) -> Executable | None:
         return None  # kernels run on after they are launched

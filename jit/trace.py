@@ -54,8 +54,9 @@ from .recording import Recording, finished
 from .replay import Busy, Call, Missed, Raised, Unready, choose, take
 from .report import BUSY, COMPILING, PASSING, SPARED, TIMED, Log
 from .sources import Arg, Held
-from .targets import Target, target_of
+from .targets import target_of
 from .tree import MOST_ANSWERS, Branch, Segment, Tree
+from .tuning import Clock, seconds_of
 from .verify import TraceError, compared, wanted
 from .within import MOST_RECORDINGS as MOST_INNER
 from .within import Answers, Within
@@ -91,12 +92,13 @@ class TracedFunction:
         self, function: Callable, *, verify: bool = False, compile: str = "now",
         max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", target: str = "cpu",
         budget: float | None | str = "default", fullgraph: bool = False, name: str | None = None,
+        tune: float = 0.0,
     ):  # fmt: skip
         self._wrap(function)
         self._verify, self._compile = wanted(verify), compile
         self._limit, self._when_full, self._target = max_recordings, when_full, target_of(target)
         self._budget = budget_of(budget) if when_full == "eager" and not self._verify else None
-        self._fullgraph = fullgraph
+        self._fullgraph, self._tune = fullgraph, seconds_of(tune)
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock, self._claims = threading.RLock(), threading.Lock()
         self._recorder: int | None = None  # the thread that records, or is about to
@@ -124,7 +126,9 @@ class TracedFunction:
             self._unsteady: Counter[tuple] = Counter()
             self._held_answers: set[tuple] = set()  # what asked for their values: no inputs
             self._ledger = Ledger(self._budget)
-            options = {"compile": self._compile, "target": self._target.name, "budget": None}
+            options = {
+                "compile": self._compile, "target": self._target.name, "budget": None, "tune": self._tune,
+            }  # fmt: skip
             self._within = Within(self.__wrapped__, functools.partial(_Inner, options))
             self._log = Log(self._name, self._ledger, self._within.logs)
 
@@ -261,7 +265,7 @@ class TracedFunction:
         return {
             "verify": self._verify, "compile": self._compile, "max_recordings": self._limit,
             "when_full": self._when_full, "target": self._target.name, "budget": self._budget,
-            "fullgraph": self._fullgraph, "name": self._name,
+            "fullgraph": self._fullgraph, "name": self._name, "tune": self._tune,
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -470,11 +474,12 @@ class TracedFunction:
         self._recordings += 1
         self._made += 1
         ledger = self._ledger
-        start, compiling = ledger.clock(), ledger.compiling
+        start, apart = ledger.clock(), ledger.compiling + ledger.searching
         try:
             return self._recorded(tree, at, args, kwargs)
         finally:
-            ledger.recorded(ledger.clock() - start - (ledger.compiling - compiling), self._log.fares())
+            apart = ledger.compiling + ledger.searching - apart
+            ledger.recorded(ledger.clock() - start - apart, self._log.fares())
 
     def _recorded(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
         registry = self._registry
@@ -653,16 +658,21 @@ class TracedFunction:
 
         tensors = recorder.tensors() if recording.live else {}
 
+        clock = Clock()
+        compile_graph = functools.partial(
+            backend.compile_graph, target=self._target, options=backend.tuned_options(self._tune), clock=clock
+        )
+
         def build() -> None:
             began = self._ledger.clock()
             if recording.live:
-                end.live = _differentiable(recording, tensors, self._target)
+                end.live = _differentiable(recording, tensors, compile_graph)
             if not recording.live or self._verify:
                 for segment in made:
-                    segment.code = backend.compile_graph(
-                        segment.graph, into=segment.into, frozen=segment.frozen, target=self._target
-                    )
+                    segment.code = compile_graph(segment.graph, into=segment.into, frozen=segment.frozen)
             path.compile = self._ledger.clock() - began
+            path.compile -= clock.seconds
+            self._ledger.searching += clock.seconds
             self._ledger.compiled(path.compile, later)
             path.from_disk = all(s.code.from_disk for s in made if s.code is not None)
             end.ready = True
@@ -923,7 +933,7 @@ def _restored(kind: type[TracedFunction], function: Callable, options: dict[str,
     return kind(function, **options)
 
 
-def _differentiable(recording: Recording, tensors: dict[Any, Any], target: Target) -> Any:
+def _differentiable(recording: Recording, tensors: dict[Any, Any], compile_graph: Callable) -> Any:
     """The recording, compiled so that its results get a history.  tensors: those of the run, by source."""
     graph, sources = recording.graph, recording.sources
     needs = [isinstance(source, (Arg, Held)) and tensors[source]._node is not None for source in sources]
@@ -939,7 +949,7 @@ def _differentiable(recording: Recording, tensors: dict[Any, Any], target: Targe
         raise GradError("a tensor is written as another that shares its memory, where outputs have a history")
     return differentiable(
         graph, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen,
-        compile_graph=functools.partial(backend.compile_graph, target=target),
+        compile_graph=compile_graph,
     )  # fmt: skip
 
 
@@ -955,6 +965,7 @@ def trace(
     target: str = "cpu",
     budget: float | None | str = "default",
     fullgraph: bool = False,
+    tune: float = 0.0,
     example_kwarg_inputs: dict[str, Any] | None = None,
     check_trace: bool = True,
     check_inputs: Any = None,
@@ -978,6 +989,11 @@ def trace(
     fullgraph: raise RefusedError where a call can't be recorded, and let when_full be "error".  The call in
     which that is found has run; later ones raise ahead of it.
 
+    tune: seconds for which the kernels of each compiled graph are run in other ways, to keep the quickest.
+    What is found is kept on disk, for this machine and number of threads, so that the next process has it at
+    once; `explain(detail=True)` tells what was gained.  Such code may round otherwise: nothing is tuned while
+    `use_deterministic_algorithms(True)` holds, nor on a GPU.
+
     example_inputs, example_kwarg_inputs: as `torch.jit.trace` has them, a tensor or a tuple, a dictionary: it
     is called with them at once.  check_trace, check_inputs, check_tolerance, strict mean nothing here:
     guards hold each call to what was recorded.
@@ -994,7 +1010,7 @@ def trace(
     if function is None:
         return functools.partial(
             trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-            target=target, budget=budget, fullgraph=fullgraph, example_inputs=example_inputs,
+            target=target, budget=budget, fullgraph=fullgraph, tune=tune, example_inputs=example_inputs,
             example_kwarg_inputs=example_kwarg_inputs,
         )  # fmt: skip
     if isinstance(function, TracedFunction):
@@ -1017,7 +1033,7 @@ def trace(
     kind = TracedModule if isinstance(function, Module) else TracedFunction
     traced = kind(
         function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-        target=target, budget=budget, fullgraph=fullgraph,
+        target=target, budget=budget, fullgraph=fullgraph, tune=tune,
     )  # fmt: skip
     if example_inputs is not None or example_kwarg_inputs is not None:
         given = () if example_inputs is None else example_inputs

@@ -19,7 +19,7 @@ from ..ir.execute import executor
 from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.op import Op
 from ..ir.types import Type
-from ..passes.dce import refuses
+from ..passes.graphs.dce import refuses
 from ..runtime import Tensor
 from ..runtime.places import Place
 from ..runtime.storage import Inferred

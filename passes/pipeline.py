@@ -12,25 +12,26 @@ from typing import Any
 
 from ..ir.errors import ArgumentValueError
 from ..ir.graph import Graph
-from .assign_layouts import Options as Layouts
-from .assign_layouts import assign_layouts
-from .batch_innermost import Options as Innermost
-from .batch_innermost import batch_innermost
-from .build_program import build_program
-from .channels_last import channels_last
-from .cse import cse
-from .dce import dce
-from .expand import expand
-from .fold_constants import fold_constants
-from .fold_conv_bn import fold_conv_bn
-from .fuse import CPU, Limits, fuse
-from .join_parts import join_parts
-from .pack_matmuls import Options as Products
-from .pack_matmuls import pack_matmuls
-from .program import Program
+from .graphs.cse import cse
+from .graphs.dce import dce
+from .graphs.expand import expand
+from .graphs.fold_constants import fold_constants
+from .graphs.fold_conv_bn import fold_conv_bn
+from .graphs.fuse import CPU, Limits, fuse
+from .graphs.join_parts import join_parts
+from .graphs.simplify import simplify
+from .programs.assign_layouts import Options as Layouts
+from .programs.assign_layouts import assign_layouts
+from .programs.batch_innermost import Options as Innermost
+from .programs.batch_innermost import batch_innermost
+from .programs.build_program import build_program
+from .programs.channels_last import channels_last
+from .programs.factor_sums import factor_sums
+from .programs.pack_matmuls import Options as Products
+from .programs.pack_matmuls import pack_matmuls
+from .programs.program import Program
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.target import Target
-from .simplify import simplify
 from .triton.target import Target as Gpu
 
 PIPELINE: tuple[Pass, ...] = (
@@ -50,7 +51,7 @@ PIPELINE: tuple[Pass, ...] = (
 
 # What may come after them: `program_passes` says which and in which order.
 PROGRAM_PASSES = tuple(
-    map(name_of, (build_program, batch_innermost, assign_layouts, pack_matmuls, channels_last))
+    map(name_of, (build_program, factor_sums, batch_innermost, assign_layouts, pack_matmuls, channels_last))
 )
 
 
@@ -63,7 +64,7 @@ class Options:
     lay arrays out anew for convolutions and products.  frozen: the positions of the params that hold weights,
     which seldom change.  verify: check the graph or the program, and its kernels, after every pass, and name
     the culprit.  stop_after: the name of the last pass that runs, over graphs or over programs.  limits: of
-    fused kernels.
+    fused kernels.  tune: the seconds for which schedules are searched by measuring, where there is a machine.
     """
 
     fold_norms: bool = True
@@ -74,6 +75,7 @@ class Options:
     verify: bool = False
     stop_after: str | None = None
     limits: Limits = CPU
+    tune: float = 0.0
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
@@ -134,7 +136,9 @@ def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[
 
 def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
     return (
-        # first: whole vectors of images need no blocks of channels
+        # first: what is left are products that the layouts below are for
+        partial(factor_sums, target=target),
+        # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
         partial(assign_layouts, target=target, options=Layouts(winograd=options.winograd)),
         # last: products that no layout has taken for convolutions

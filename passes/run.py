@@ -12,8 +12,8 @@ from ..ir.errors import ArgumentValueError, GraphError, KernelError
 from ..ir.graph import Graph
 from ..ir.kernel.verify import verify as verify_kernel
 from ..ir.verify import verify
-from .program import Program
-from .program import verify as verify_program
+from .programs.program import Program
+from .programs.program import verify as verify_program
 
 Pass = Callable[[Graph], Graph]
 ProgramPass = Callable[[Program], Program]

@@ -18,12 +18,12 @@ from ..ir.lowering import Decomposition
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from ..passes import cache as disk
-from ..passes.differentiate import fit
+from ..passes.graphs.differentiate import fit
+from ..passes.graphs.lower import lower
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
-from ..passes.lower import lower
 from ..passes.pipeline import optimise, to_program
-from ..passes.program import Program
+from ..passes.programs.program import Program
 from . import guard, memory
 from .compiler import compiled
 from .kernels import Backward, Forward, Layout, Order, UnfitError

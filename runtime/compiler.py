@@ -1,23 +1,27 @@
 """LLVM text to object files: from the cache, or compiled, in this process and in helpers beside it.
 
-Generating machine code takes 25 ms a kernel, and llvmlite lets one thread of a process do it at a time.  So
-where much is to be compiled, processes that know LLVM alone (helper.py) take texts from one end of a queue as
-soon as they are written, while this process writes the next and then takes what is left from the other end.
-ResNet-18, 33 modules, two cores of a Zen 5: 1.1 s of this process's own time alone, 0.68 s with one helper.
-A helper that has no core of its own only costs (10 %), so one begins only where a core has nothing to do at
-that moment.  (A load average won't do: this process's own last minute is in it.)
+Generating machine code takes 7 ms a kernel, and llvmlite lets one thread of a process do it at a time.  So
+where much is to be compiled, processes that know LLVM alone (helper.py) compile texts as soon as they are
+written, while this process writes the next and then takes its share of what is left, the longest first.  A
+helper is given some texts ahead, so that it need not wait until this process looks after it.  No thread reads
+its answers: it would wait for Python's lock, 5 ms each time, as long as texts are written.  A helper that has
+no core of its own only costs (10 %), so one begins only where a core has nothing to do at that moment.  (A
+load average won't do: this process's own last minute is in it.)
 
 LLVM ends the process that runs out of memory.  So where little is left, all is compiled in helpers.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import subprocess
 import sys
-import threading
+from bisect import insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from ..passes import cache as disk
 from ..passes.llvm import helper
@@ -26,8 +30,10 @@ from ..passes.llvm.headroom import ShortError
 from ..passes.schedules.target import Target
 
 HELPERS = 3  # at most
-# Lines of text that are to be compiled before a helper is worth its start of 60 ms: at some 20 per ms
+# Lines of text that are to be compiled before a helper is worth its start of 60 ms: at some 40 per ms
 WORTH_A_HELPER = 2_000
+AHEAD = 600  # lines of text that a helper has, or more: 15 ms, as long as this process compiles one itself
+PIPE = 1 << 20  # bytes that the system is asked to keep between this process and a helper, each way
 
 
 def compiled(texts: Iterable[str], target: Target) -> tuple[bytes, ...]:
@@ -39,58 +45,75 @@ def compiled(texts: Iterable[str], target: Target) -> tuple[bytes, ...]:
 
 
 class Compiler:
-    """Compiles texts as they come.  Used with `with`, so that no helper outlives it."""
+    """Compiles texts as they come.  Used with `with`, so that no helper outlives it.
 
-    def __init__(self, target: Target, cache: disk.Cache | None = None, helpers: int | None = None):
+    expected: lines of text that are to come, if somebody knows: where they are worth a helper, it begins now.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        cache: disk.Cache | None = None,
+        helpers: int | None = None,
+        expected: int = 0,
+    ):
         self.target, self.cache = target, cache or disk.default()
         self.hits = self.misses = 0
         self._identity = identity(target)
         self._names: list[str] = []  # in the order in which they were added
+        self._asked: set[str] = set()
         self._made: dict[str, bytes] = {}
-        self._waiting: deque[tuple[str, str]] = deque()  # (name, text); popping is one step for Python
-        self._lines = 0
-        self._processes: list[subprocess.Popen] = []
-        self._other: subprocess.Popen | None = None  # compiles what this process has no memory for
-        self._threads: list[threading.Thread] = []
-        self._come = threading.Semaphore(0)  # counts what was added for the helpers; and at the end, the end
+        self._waiting: list[tuple[int, str, str]] = []  # (lines, name, text), the longest last
+        self._lines = expected
+        self._helpers: list[_Helper] = []
+        self._other: _Helper | None = None  # compiles what this process has no memory for
         self._most, self._asks = (HELPERS, True) if helpers is None else (helpers, False)
+        self._begin_if_worth()
 
     def add(self, text: str) -> None:
-        """Have a text compiled, sooner or later."""
+        """Have a text compiled, sooner or later.  Raises KernelError where LLVM has refused one."""
+        self._names.append(self._ask(text))
+
+    def foresee(self, text: str) -> None:
+        """Have a text compiled that somebody else will ask for: it is in the cache then."""
+        self._ask(text)
+
+    def _ask(self, text: str) -> str:
         name = disk.key("object", self._identity, text)
-        self._names.append(name)
-        if name in self._made or any(name == other for other, _ in self._waiting):
-            return
-        found = self.cache.get(name)
-        if found is not None:
-            self.hits += 1
-            self._made[name] = found
-            return
-        self.misses += 1
-        self._waiting.append((name, text))
-        self._lines += text.count("\n")
-        self._come.release()
-        begun = len(self._processes)
-        if self._lines > WORTH_A_HELPER * (begun + 1) and begun < self._most:
-            if not self._asks or a_core_is_idle():
-                self._begin()
+        if name not in self._asked:
+            self._asked.add(name)
+            found = self.cache.get(name)
+            if found is None:
+                self.misses += 1
+                lines = text.count("\n")
+                insort(self._waiting, (lines, name, text))
+                self._lines += lines
+                self._begin_if_worth()
+            else:
+                self.hits += 1
+                self._made[name] = found
+        self._deal()
+        return name
 
     def objects(self) -> tuple[bytes, ...]:
         """The objects of all texts, in the order of `add`.  Raises KernelError for a text LLVM refuses."""
         while True:
-            try:
-                name, text = self._waiting.pop()
-            except IndexError:
-                if not self._threads:
-                    break
-                self._end()  # what a helper could not do comes back
-                continue
-            try:
-                made = emit_object(text, self.target)
-            except ShortError:
-                made = self._elsewhere(text)
-            self._keep(name, made)
-        return tuple(self._made[name] for name in self._names)
+            self._deal()
+            if self._waiting:
+                _, name, text = self._waiting.pop()
+                self._make(name, text)
+            elif any(helper.given for helper in self._helpers):
+                _wait(self._helpers)
+            else:
+                return tuple(self._made[name] for name in self._names)
+
+    def _make(self, name: str, text: str) -> None:
+        """Compile a text here.  Raises KernelError where LLVM refuses it."""
+        try:
+            made = emit_object(text, self.target)
+        except ShortError:
+            made = self._elsewhere(text)
+        self._keep(name, made)
 
     def _keep(self, name: str, made: bytes) -> None:
         self._made[name] = made
@@ -98,15 +121,15 @@ class Compiler:
 
     def _elsewhere(self, text: str) -> bytes:
         """Compile a text in another process, as this one may have too little memory.  Raises ShortError."""
-        try:
+        made = b""
+        with suppress(OSError):
             if self._other is None:
-                self._other = _process()
-                self._processes.append(self._other)
-                self._introduce(self._other)
-            _send(self._other, text)
-            made = _receive(self._other)
-        except (OSError, ValueError):
-            made = b""
+                self._other = _Helper(self.target)
+            self._other.give("", text)
+            while self._other.given:
+                self._other.send()
+                _wait([self._other])
+                made = b"".join(found for _, _, found in self._other.answers())
         if not made:
             raise ShortError(
                 "there is too little memory to compile machine code",
@@ -115,63 +138,123 @@ class Compiler:
         return made
 
     # ---- helpers
-    def _begin(self) -> None:
-        try:
-            process = _process()
-        except OSError:
-            self._most = 0  # no processes here: alone, then
+    def _begin_if_worth(self) -> None:
+        begun = len(self._helpers)
+        if begun >= self._most or self._lines <= WORTH_A_HELPER * (begun + 1):
             return
-        self._processes.append(process)
-        thread = threading.Thread(target=self._feed, args=(process,), daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            self._most = 0  # no threads
-            return
-        self._threads.append(thread)
+        if not self._asks or a_core_is_idle():
+            try:
+                self._helpers.append(_Helper(self.target))
+            except OSError:
+                self._most = 0  # no processes here: alone, then
 
-    def _introduce(self, process: subprocess.Popen) -> None:
-        _send(process, f"{self.target.cpu}\n{self.target.features}\n{OPTIMISATION}")
-
-    def _feed(self, process: subprocess.Popen) -> None:
-        """Hand texts to a helper, one at a time, until there are no more."""
-        item = None
-        try:
-            self._introduce(process)
-            while True:
-                self._come.acquire()
-                try:
-                    item = self._waiting.popleft()
-                except IndexError:
-                    break  # the process itself has taken the last
-                _send(process, item[1])
-                made = _receive(process)
-                if not made:
-                    raise OSError("the helper refused the text")
-                self._keep(item[0], made)
-                item = None
-        except (OSError, ValueError):
-            if item is not None:
-                self._waiting.append(item)  # to be done here, where the error can be told
-
-    def _end(self) -> None:
-        """Wait for the helpers to do what they have begun."""
-        for _ in self._threads:
-            self._come.release()
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
+    def _deal(self) -> None:
+        """Take what helpers have made, and give them more.  Raises KernelError for a text LLVM refuses."""
+        for one in self._helpers:
+            try:
+                for name, text, made in one.answers():
+                    if made:
+                        self._keep(name, made)
+                    else:
+                        self._make(name, text)  # here the error can be told
+                while self._waiting and not one.is_dead and one.lines < AHEAD:
+                    _, name, text = self._waiting.pop()
+                    one.give(name, text)
+                one.send()
+            except OSError:
+                one.is_dead = True
+                for name, text in one.taken_back():
+                    insort(self._waiting, (text.count("\n"), name, text))
 
     def __enter__(self) -> Compiler:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._waiting.clear()
-        for process in self._processes:
-            process.kill()
-        self._end()
-        for process in self._processes:
-            process.communicate()
+        for one in (*self._helpers, *filter(None, [self._other])):
+            one.end()
+
+
+class _Helper:
+    """A process that compiles texts, in the order in which it is given them.  No method waits for it.
+
+    given: the texts that it has not answered, and their names; lines: theirs in all.  Raises OSError where
+    there can be no process, and as soon as it is seen to have died.
+    """
+
+    def __init__(self, target: Target):
+        self.process = _process()
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.input, self.output = self.process.stdin.fileno(), self.process.stdout.fileno()
+        for pipe in (self.input, self.output):
+            os.set_blocking(pipe, False)
+            with suppress(
+                OSError, AttributeError
+            ):  # not granted, or not Linux: it only waits for this process
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+        self.given: deque[tuple[str, str]] = deque()
+        self.lines, self.is_dead = 0, False
+        self.unsent, self._unread = bytearray(), bytearray()
+        self._spell(f"{target.cpu}\n{target.features}\n{OPTIMISATION}")
+
+    def _spell(self, text: str) -> None:
+        data = text.encode()
+        self.unsent += len(data).to_bytes(8, "little") + data
+
+    def give(self, name: str, text: str) -> None:
+        self.given.append((name, text))
+        self.lines += text.count("\n")
+        self._spell(text)
+
+    def send(self) -> None:
+        """Hand over as much as there is room for."""
+        with suppress(BlockingIOError):
+            while self.unsent:
+                del self.unsent[: os.write(self.input, self.unsent)]
+
+    def answers(self) -> Iterator[tuple[str, str, bytes]]:
+        """Name, text and object of what it has compiled; an empty object where LLVM refuses the text."""
+        if self.is_dead:
+            return
+        with suppress(BlockingIOError):
+            while self.given:
+                data = os.read(self.output, PIPE)
+                if not data:
+                    raise BrokenPipeError("the helper has ended")
+                self._unread += data
+                while len(self._unread) >= 8:
+                    end = 8 + int.from_bytes(self._unread[:8], "little")
+                    if len(self._unread) < end:
+                        break
+                    made = bytes(self._unread[8:end])
+                    del self._unread[:end]
+                    name, text = self.given.popleft()
+                    self.lines -= text.count("\n")
+                    yield name, text, made
+
+    def taken_back(self) -> list[tuple[str, str]]:
+        """What it will not answer any more."""
+        lost = [*self.given]
+        self.given.clear()
+        self.unsent.clear()
+        return lost
+
+    def end(self) -> None:
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self.process.wait()
+
+
+def _wait(helpers: list[_Helper]) -> None:
+    """Until one of them has something to say, or room for more."""
+    poll = select.poll()  # `select` takes no numbers of files above 1,023
+    for one in helpers:
+        if one.given:
+            poll.register(one.output, select.POLLIN)
+        if one.unsent:
+            poll.register(one.input, select.POLLOUT)
+    poll.poll()
 
 
 def _process() -> subprocess.Popen:
@@ -191,8 +274,12 @@ def _has_python() -> bool:
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
-def a_core_is_idle(told: str = "/proc/loadavg") -> bool:
-    """Whether a core that this process may use has nothing to do now, as far as that file tells."""
+def a_core_is_idle(told: str = "/proc/loadavg", tasks: str = "/proc/self/task") -> bool:
+    """Whether a core that this process may use has nothing to do now, as far as these files tell.
+
+    Other threads of this process that run are taken for those of a library that spin for a while after a
+    product (OpenBLAS's: 100 ms), as they do when what was recorded is compiled.
+    """
     if not _has_python():
         return False
     if sys.platform != "linux":
@@ -200,18 +287,17 @@ def a_core_is_idle(told: str = "/proc/loadavg") -> bool:
     try:
         with open(told) as file:
             running = int(file.read().split()[3].split("/")[0])  # on all cores, this thread among them
+        if running > 1:
+            running -= max(sum(_runs(f"{tasks}/{number}/stat") for number in os.listdir(tasks)) - 1, 0)
     except (OSError, ValueError, IndexError):
         return False
     return len(os.sched_getaffinity(0)) > 1 and running < (os.cpu_count() or 1)
 
 
-def _send(process: subprocess.Popen, text: str) -> None:
-    assert process.stdin is not None
-    data = text.encode()
-    process.stdin.write(len(data).to_bytes(8, "little") + data)
-    process.stdin.flush()
-
-
-def _receive(process: subprocess.Popen) -> bytes:
-    assert process.stdout is not None
-    return process.stdout.read(int.from_bytes(process.stdout.read(8), "little"))
+def _runs(stat: str) -> bool:
+    """Whether a thread runs, by its file."""
+    try:
+        with open(stat) as file:
+            return file.read().rpartition(")")[2].split()[0] == "R"
+    except (OSError, IndexError):  # it has ended
+        return False

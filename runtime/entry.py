@@ -14,7 +14,7 @@ from ..ir.kernel.types import NUMPY
 from ..passes.llvm import enter as layout
 from ..passes.llvm.binding import Library, host_target
 from ..passes.llvm.link import Manifest
-from ..passes.memory_plan import Place
+from ..passes.programs.memory_plan import Place
 from . import memory
 from .compiler import compiled
 from .workers import immortal

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir.errors import ArgumentValueError
 from ..passes.llvm.binding import Library, host_target
-from ..passes.plan_memory import PAGE
+from ..passes.programs.plan_memory import PAGE
 from .compiler import compiled
 
 POISON = 0xFF

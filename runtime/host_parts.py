@@ -11,7 +11,7 @@ from ..ir.execute import executor
 from ..ir.kernel.interpret import check_indices
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.text import parse as parse_graph
-from ..passes.host_parts import Check, OnHost
+from ..passes.programs.host_parts import Check, OnHost
 
 
 def op_of(part: OnHost) -> Callable[..., tuple[np.ndarray, ...]]:

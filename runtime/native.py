@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -26,11 +27,11 @@ import numpy as np
 from ..ir.errors import ArgumentValueError, KernelError, LaminaError
 from ..ir.kernel.types import NUMPY
 from ..passes import cache as disk
-from ..passes.host_parts import Check, OnHost, View
 from ..passes.llvm.binding import Library, host_target, identity, overlap
-from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Manifest, Native, link
-from ..passes.memory_plan import Place
-from ..passes.program import Call, Program
+from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Linked, Manifest, Native, link
+from ..passes.programs.host_parts import Check, OnHost, View
+from ..passes.programs.memory_plan import Place
+from ..passes.programs.program import Call, Program
 from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
 from .compiler import Compiler
@@ -60,15 +61,39 @@ class Executable:
         threads: int | None = None,
         apart: bool = False,
     ):
-        target = _usable(target)
-        start = time.perf_counter()
-        with Compiler(target) as compiler:
-            linked = link(program, target, ready=compiler.add, guard=guard.MODE, apart=apart)
+        with Compiler(_usable(target)) as compiler:
+            start = time.perf_counter()
+            linked = link(program, compiler.target, ready=compiler.add, guard=guard.MODE, apart=apart)
             objects = compiler.objects()
-        seconds = time.perf_counter() - start
+        self._made(linked, objects, compiler, time.perf_counter() - start, threads)
+
+    def _made(
+        self,
+        linked: Linked,
+        objects: Sequence[bytes],
+        compiler: Compiler,
+        seconds: float,
+        threads: int | None = None,
+    ) -> None:
         self.statistics = Statistics(seconds, hits=compiler.hits, misses=compiler.misses)
         self._calls = linked.calls
-        self._load(linked.manifest, linked.constants, objects, target, threads)
+        self._load(linked.manifest, linked.constants, objects, compiler.target, threads)
+
+    @classmethod
+    def of_programs(cls, programs: Sequence[Program], compiler: Compiler) -> list[Executable]:
+        """Programs whose code is compiled all together: the text of one is written while others compile."""
+        start = time.perf_counter()
+        linked = [
+            link(program, compiler.target, ready=compiler.add, guard=guard.MODE) for program in programs
+        ]
+        objects = iter(compiler.objects())
+        seconds = time.perf_counter() - start
+        made = [cls.__new__(cls) for _ in programs]
+        for executable, one in zip(made, linked, strict=True):
+            # what they took together stands with the first
+            executable._made(one, [*islice(objects, len(one.texts))], compiler, seconds)
+            seconds = 0.0
+        return made
 
     @classmethod
     def of_parts(

@@ -143,11 +143,17 @@ def most_threads() -> int:
     return max(1, min(threads.get_num_threads(), available))
 
 
+def text() -> str:
+    """The pool's code, as LLVM's text."""
+    platform = host_target().platform
+    return layout.text(platform) + blas_jobs.text(platform)
+
+
 @cache
 def library() -> Library:
     """The pool's code, which lives as long as the process."""
     target = host_target()
-    made = Library(compiled([layout.text(target.platform) + blas_jobs.text(target.platform)], target), target)
+    made = Library(compiled([text()], target), target)
     immortal(made)
     return made
 

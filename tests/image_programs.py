@@ -13,8 +13,8 @@ from lamina.ir.kernel.scalar import op, read
 from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.lower import lower
-from lamina.passes.program import Alias, Array, Call, Program, interpret, verify
+from lamina.passes.graphs.lower import lower
+from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, verify
 
 
 def kernel_of(name: str, shapes: list[tuple[int, ...]], *args, **kwargs) -> Kernel:

@@ -12,8 +12,8 @@ from lamina.ir.dtypes import float32
 from lamina.ir.kernel import parse, verify
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.program import Alias, Array, Call, Host, Program
-from lamina.passes.program import verify as verify_program
+from lamina.passes.programs.program import Alias, Array, Call, Host, Program
+from lamina.passes.programs.program import verify as verify_program
 
 ROWS, COLUMNS = 5, 7
 SHAPES = ((ROWS, COLUMNS), (COLUMNS,), (COLUMNS, ROWS), (ROWS * COLUMNS,))

@@ -4,7 +4,7 @@ import random
 
 from image_programs import Builder, kernel_of
 
-from lamina.passes.program import Array, Program
+from lamina.passes.programs.program import Array, Program
 
 
 def gradients(b: Builder, g: Array, x: Array, w: Array, **window) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from .affine import Affine, as_affine
 from .form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
 from .interpret import check_arrays, check_indices, interpret
 from .scalar import Expr, bitcast, cast, const, coordinate, op, read, ref, walk
+from .substitute import Substitution, bind
 from .text import parse
 from .types import NUMPY
 from .verify import verify

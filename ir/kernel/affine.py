@@ -79,6 +79,9 @@ class Affine:
         return "+".join(parts).replace("+-", "-")
 
 
+ZERO = Affine()
+
+
 def as_affine(value: Affine | int | str) -> Affine:
     """The Affine that an integer, an axis or a symbol stands for."""
     if isinstance(value, Affine):

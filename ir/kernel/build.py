@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..dtypes import DType
-from ..errors import KernelError
+from ..errors import KernelError, Unsayable
 from ..types import Type
 from .affine import Affine, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, identity
@@ -364,7 +364,7 @@ class KernelBuilder:
     def _buffer(self, name: str, t: Type) -> Buffer:
         for n in t.shape:
             if not isinstance(n, int):
-                raise KernelError(f"{self.name}: a kernel is built for known sizes", f"{name}: {t}")
+                raise Unsayable(f"{self.name}: a kernel is built for known sizes", f"{name}: {t}")
         return Buffer(self._name(name), t.dtype.short, t.shape)
 
     def _name(self, stem: str) -> str:

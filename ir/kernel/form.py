@@ -15,6 +15,7 @@ threads) is the schedule's business, which stands apart.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,23 +24,19 @@ from ..errors import KernelError
 from .affine import Affine, Extent
 from .infer import dtype_of
 from .scalar import (
-    Cast,
     Coordinate,
     Expr,
-    Op,
     Read,
     Ref,
-    bitcast,
-    cast,
-    coordinate,
     in_order,
-    op,
-    read,
     ref,
     spell,
     walk,
 )
 from .types import NUMPY, greatest, least
+
+Subscript = Affine | Expr
+Index = tuple[Subscript, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Buffer:
             return self.layout  # type: ignore[return-value]
         return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
 
-    def offset(self, index: tuple[Affine | Expr, ...]) -> Affine:
+    def offset(self, index: Index) -> Affine:
         """The affine part of an element offset; indirect parts are left out."""
         terms, constant = dict[str, int](), 0
         for part, stride in zip(index, self.strides, strict=True):
@@ -207,7 +204,7 @@ class Store:
     """
 
     buffer: str
-    index: tuple[Affine | Expr, ...]
+    index: Index
     value: Expr
     axes: tuple[Axis, ...] = ()
     combine: str | None = None
@@ -248,7 +245,7 @@ def _loops(axes: tuple[Axis, ...]) -> str:
 class Kernel:
     """Inputs, outputs, parallel axes and stages.
 
-    `symbols` are integers given when the kernel is bound or run.
+    `symbols` are integers given when the kernel is bound (ir/kernel/substitute.py) or run.
     """
 
     name: str
@@ -304,6 +301,11 @@ class Kernel:
                 "give a constant its type: f32(1.0)",
             )
         return dtype
+
+    @cached_property
+    def derived(self) -> dict[Callable, Any]:
+        """What was worked out of the kernel, by the function that does: it goes when the kernel goes."""
+        return {}
 
     @cached_property
     def _dtype_memo(self) -> dict[Expr, str | None]:
@@ -402,19 +404,6 @@ class Kernel:
         """Whether the parallel points may run in any order and at once: no Store lets two of them meet."""
         return all(store.combine is None for store in self.stores)
 
-    def bind(self, **symbols: int) -> Kernel:
-        """The kernel with every symbol replaced by its number.
-
-        Raises KernelError if one is missing or unknown.
-        """
-        if set(symbols) != set(self.symbols):
-            raise KernelError(
-                f"{self.name} is bound with exactly its symbols",
-                f"symbols: {', '.join(self.symbols) or 'none'}",
-                f"given: {', '.join(f'{n}={v}' for n, v in symbols.items()) or 'none'}",
-            )
-        return _Binding(symbols).kernel(self) if symbols else self
-
     def replace(self, **changes: Any) -> Kernel:
         """A copy with some fields changed."""
         return replace(self, **changes)
@@ -427,101 +416,3 @@ class Kernel:
         ]
         lines.append(" ".join(["  parallel", *map(str, self.parallel)]))
         return "\n".join(lines + [f"  {stage}" for stage in self.stages] + ["}"])
-
-
-Index = tuple[Affine | Expr, ...]
-
-
-class Rewrite:
-    """A kernel in other terms: a subclass says what becomes of indices, axes, buffers, reads and references.
-
-    Every expression is visited once.
-    """
-
-    def __init__(self) -> None:
-        self.memo: dict[Expr, Expr] = {}
-
-    # ---- what a subclass replaces
-    def affine(self, index: Affine) -> Affine:
-        return index
-
-    def index(self, buffer: str, index: Index) -> Index:
-        return tuple(self.affine(p) if isinstance(p, Affine) else self.expr(p) for p in index)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return axes
-
-    def buffer(self, buffer: Buffer) -> Buffer:
-        return buffer
-
-    def ref(self, expr: Ref) -> Expr:
-        return expr
-
-    def read(self, expr: Read) -> Expr:
-        return read(expr.buffer, self.index(expr.buffer, expr.index), expr.other)
-
-    # ---- the walk
-    def expr(self, expr: Expr) -> Expr:
-        for part in () if expr in self.memo else in_order(expr):
-            if part not in self.memo:
-                self.memo[part] = self.rebuilt(part)
-        return self.memo[expr]
-
-    def rebuilt(self, expr: Expr) -> Expr:
-        match expr:
-            case Op(name, args):
-                return op(name, *map(self.expr, args))
-            case Cast(dtype, arg, bits):
-                return (bitcast if bits else cast)(self.expr(arg), dtype)
-            case Read():
-                return self.read(expr)
-            case Coordinate(index):
-                return coordinate(self.affine(index))
-            case Ref():
-                return self.ref(expr)
-        return expr
-
-    def stage(self, stage: Stage) -> Stage:
-        axes = self.axes(stage.axes)
-        if isinstance(stage, Fold):
-            init, step = tuple(map(self.expr, stage.init)), tuple(map(self.expr, stage.step))
-            merge = None if stage.merge is None else tuple(map(self.expr, stage.merge))
-            return replace(stage, axes=axes, init=init, step=step, merge=merge)
-        if isinstance(stage, Store):
-            index = self.index(stage.buffer, stage.index)
-            return replace(stage, axes=axes, index=index, value=self.expr(stage.value))
-        return replace(stage, axes=axes, value=self.expr(stage.value))
-
-    def kernel(self, kernel: Kernel) -> Kernel:
-        return Kernel(
-            kernel.name,
-            tuple(map(self.buffer, kernel.inputs)),
-            tuple(map(self.buffer, kernel.outputs)),
-            self.axes(kernel.parallel),
-            tuple(map(self.stage, kernel.stages)),
-            kernel.symbols,
-        )
-
-
-class _Binding(Rewrite):
-    """Replaces symbols by numbers everywhere in a kernel."""
-
-    def __init__(self, symbols: dict[str, int]):
-        super().__init__()
-        self.symbols = symbols
-
-    def extent(self, extent: Extent) -> int:
-        return self.symbols[extent] if isinstance(extent, str) else extent
-
-    def affine(self, index: Affine) -> Affine:
-        return index.bind(self.symbols)
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(axis.name, self.extent(axis.extent)) for axis in axes)
-
-    def buffer(self, buffer: Buffer) -> Buffer:
-        layout = None if buffer.layout is None else tuple(map(self.extent, buffer.layout))
-        return replace(buffer, shape=tuple(map(self.extent, buffer.shape)), layout=layout)
-
-    def kernel(self, kernel: Kernel) -> Kernel:
-        return super().kernel(kernel).replace(symbols=())

@@ -10,6 +10,7 @@ from ..errors import KernelError
 from .affine import Affine
 from .form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, Store, identity, names
 from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, in_order, walk
+from .substitute import bind
 from .types import NUMPY, is_floating
 from .words import VOCABULARY
 
@@ -42,7 +43,7 @@ def interpret(
     Raises KernelError where an array does not fit its buffer, a trusted index is out of range, or memory is
     short: every stage is an array of all its points.
     """
-    kernel = kernel.bind(**symbols)
+    kernel = bind(kernel, **symbols)
     check_arrays(kernel, arrays, kernel.inputs)
     try:
         run = _Run(kernel, arrays, exact, expanded, merged, rounding)

@@ -216,8 +216,8 @@ class _Scope:
     def check_computed(self, stage: Stage, place: object, index: tuple, buffer: Buffer) -> None:
         """An index that is computed from coordinates stays inside of its buffer.
 
-        One from data is checked before the kernel runs (`passes/index_check.py`), one of a kernel with
-        symbols when that is bound.
+        One from data is checked before the kernel runs (`passes/kernels/index_check.py`), one of a kernel
+        with symbols when that is bound.
         """
         kernel = self.kernel
         if kernel.symbols or _is_empty(kernel, stage):

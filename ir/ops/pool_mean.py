@@ -13,7 +13,7 @@ from ..op import Op, define
 from ..sample import sample
 from ..types import Type
 from .arithmetic import div, maximum, minimum, trunc_divide
-from .compare import eq, where
+from .compare import where
 from .pool import need_float, pool_places, pool_window, pooled_type
 from .sliding import SAMPLE_SIZES, Window
 
@@ -55,15 +55,18 @@ def divisors(sizes: tuple, places: tuple, window: Window, include_pad: bool, ove
     return factors
 
 
-def divisor_at(places: Any, sizes: tuple, window: Window, include_pad: bool, override: int | None) -> Any:
-    """The same at one place, in the kernel form: a number or an integer expression."""
+def divisor_at(
+    places: Any, counts: tuple, sizes: tuple, window: Window, include_pad: bool, override: int | None
+) -> Any:
+    """The same at one of so many places, in the kernel form: a number or an integer expression."""
     if override is not None:
         return override
     total: Any = 1
-    for i, n, r, s, (p, _) in zip(places, sizes, *window[:3], strict=True):
+    for i, o, n, r, s, (p, _) in zip(places, counts, sizes, *window[:3], strict=True):
         start = i * s - p
         low, high = (-p, n + p) if include_pad else (0, n)
-        total = (minimum(start + r, high) - maximum(start, low)) * total
+        inside = low <= -p and (o - 1) * s - p + r <= high
+        total = (r if inside else minimum(start + r, high) - maximum(start, low)) * total
     return total
 
 
@@ -124,10 +127,11 @@ def make_avg_pool(n: int) -> Op:
 
     def build(k, input, *, ceil_mode, count_include_pad, divisor_override, **attrs):
         window, sizes = windows_of(n, **attrs), input.shape[-n:]
-        axes = k.parallel(*input.shape[:-n], *pool_places(op, sizes, window, ceil_mode))
+        counts = pool_places(op, sizes, window, ceil_mode)
+        axes = k.parallel(*input.shape[:-n], *counts)
         taps, places = k.axes(*window.kernel), axes[-n:]
         total = k.sum(input.at(*axes[:-n], *window.positions(places, taps), outside=0), over=taps)
-        divisor = divisor_at(places, sizes, window, count_include_pad, divisor_override)
+        divisor = divisor_at(places, counts, sizes, window, count_include_pad, divisor_override)
         part = div if input.dtype.is_floating_point else trunc_divide
         k.store(part(total, k.cast(divisor, input.dtype)), at=axes)
 
@@ -201,19 +205,19 @@ def build_avg_pool_grad(k, g, *, size, ceil_mode, count_include_pad, divisor_ove
     n = len(size)
     window = windows_of(n, **attrs)
     axes = k.parallel(*g.shape[:-n], *size)
-    taps = k.axes(*window.kernel)
-    places, whole = [], []
-    for i, r, s, (p, _) in zip(axes[-n:], taps, window.stride, window.padding, strict=True):
-        reached = i + p - r  # stride times the place of the window whose tap r lies here, if there is one
-        places.append(reached // s)
-        if s > 1:
-            whole.append(eq(reached % s, 0))
-    divisor = divisor_at(places, size, window, count_include_pad, divisor_override)
+    # the last window that an element may lie in, and those before it
+    before = k.axes(*(-(-r // s) for r, s in zip(window.kernel, window.stride, strict=True)))
+    places, reached = [], []
+    for i, b, r, s, (p, _) in zip(axes[-n:], before, *window[:3], strict=True):
+        places.append((i + p) // s - (b if s == 1 else k.coordinate(b)))
+        if r % s:
+            reached.append((i + p) % s + k.coordinate(b * s) < r)
+    divisor = divisor_at(places, g.shape[-n:], size, window, count_include_pad, divisor_override)
     part = g.at(*axes[:-n], *places, outside=0)
     part = part / k.cast(divisor if isinstance(divisor, int) else maximum(divisor, 1), g.dtype)
-    for condition in whole:
+    for condition in reached:
         part = where(condition, part, 0)
-    k.store(k.sum(part, over=taps), at=axes)
+    k.store(k.sum(part, over=before), at=axes)
 
 
 def grad_avg_pool_grad(g, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):

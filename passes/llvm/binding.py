@@ -24,6 +24,7 @@ from ..schedules.default import default_schedule, units
 from ..schedules.steps import Schedule
 from ..schedules.target import BASELINE, LEVELS, NEON, Target
 from . import headroom
+from .helper import asked_options
 from .units import lower, symbol
 
 # Of the code generator: 1, 2 and 3 take equally long and give the same speed, 0 takes a third and gives half.
@@ -157,7 +158,8 @@ def emit_object(text: str, target: Target) -> bytes:
         module.verify()
     except RuntimeError as error:
         raise KernelError("LLVM refuses the emitted text", str(error).strip()) from error
-    return compiler.emit_object(module)
+    with _LOCK, asked_options(text):  # which hold for all of the process
+        return compiler.emit_object(module)
 
 
 @apart

@@ -1,128 +1,35 @@
-"""Write the code of a Winograd convolution: its transforms, products and phases.  See `winograd.py`."""
+"""Write the code of a Winograd convolution: its transforms, products and phases.  See choose_winograd.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from math import prod
-from typing import TYPE_CHECKING
 
 from ...ir.errors import KernelError
-from ...ir.kernel.affine import Affine, as_affine
-from ...ir.kernel.form import Kernel, Local, Reduce, Store
-from ...ir.kernel.scalar import Op, Read
-from ..schedules.steps import Schedule, Vectorise
+from ...ir.kernel.form import Kernel, Reduce
+from ..kernels.winograd import TAPS, shape_of, weight_transform
+from ..schedules.choose_winograd import STACK, apart
+from ..schedules.steps import Schedule, Vectorise, Winograd
 from ..schedules.target import AHEAD, Target
 from .code import Code, Phase
 from .conv_function import Contract, Function
 from .emit import Emitter
 from .ranges import Int, Name
-from .winograd_transforms import TAPS, combination, input_transform, output_transform, weight_transform
+from .winograd_transforms import combination, input_transform, output_transform
 from .writer import HIGH, LOW, Point, Value, Writer
 
-if TYPE_CHECKING:
-    from .winograd import Winograd
-
-STACK = 5 << 18  # bytes of stack that a thread may take for V and M
 STEPS = 4  # of a sum over a block of channels, written out
 UNNAMED = "unnamed"  # the functions while their text is hashed
 # What functions are given: strides of the image, and where a result is.
 ROW, COLUMN, K, Y, X, N = map(Name, ("%row", "%column", "%k", "%y", "%x", "%n"))
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A 3 x 3 convolution of stride 1, as its kernel says it: axes, buffers and sizes.
-
-    block: channels of a vector, which are a block of the image; 0 where vectors are of images.
-    lane: the axis of a result's vectors.  channel, out: the axes of channels, or of their blocks.
-    image, weight: the buffers' numbers.  at, weight_at: the floats from their starts to what is read.
-    origin: where the first window begins.  size: of the image.
-    """
-
-    block: int
-    lane: str
-    batch: str | None
-    channel: str
-    out: str
-    places: tuple[str, ...]
-    taps: tuple[str, ...]
-    image: int
-    weight: int
-    at: Affine
-    weight_at: Affine
-    origin: tuple[int, ...]
-    size: tuple[int, ...]
-
-
-def shape_of(kernel: Kernel) -> Shape | None:
-    """What Winograd's code needs to know of a kernel; None where it can't stand for that.
-
-    Vectors of channels:  x[n, co, i+r-p, j+s-p, ci] * w[16*ko+ki, 16*co+ci, r, s]
-    Vectors of images:    x[c, i+r-p, j+s-p, n] * w[r, s, c, k], where a window may run backwards
-    """
-    sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
-    if kernel.symbols or len(sums) != 1 or any(s.axes for s in kernel.stages if s is not sums[0]):
-        return None
-    match sums[0]:
-        case Reduce(_, "sum", axes, Op("mul", (Read() as one, Read() as other))):
-            summed = frozenset(axis.name for axis in axes)
-            return _shape(kernel, summed, one, other) or _shape(kernel, summed, other, one)
-    return None
-
-
-def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) -> Shape | None:
-    buffers, extent = kernel.buffers, kernel.extents
-    if {buffers[access.buffer].dtype for access in (image, weight)} != {"f32"}:
-        return None
-    at, weight_at = (buffers[access.buffer].offset(access.index) for access in (image, weight))
-    places, taps, origin, size, rest = [], [], [], [], []
-    for part, length in zip(image.index, buffers[image.buffer].shape, strict=True):
-        if not isinstance(part, Affine) or len(part.terms) != 2:
-            rest.append(part)
-            continue
-        (place, step), (tap, by) = sorted(part.terms, key=lambda term: term[0] in summed)
-        if place in summed or tap not in summed or step != 1 or by not in (1, -1) or extent[tap] != TAPS:
-            return None
-        places.append(place)
-        taps.append(tap)
-        origin.append(part.constant + min(0, by * (TAPS - 1)))
-        size.append(int(length))
-    outs = next((p for p in weight.index if isinstance(p, Affine) and p.names - summed), Affine())
-    batch = sorted(kernel.parallel_names - outs.names - set(places))
-    inner = sorted(summed - set(taps), key=at.coefficient)  # the axes of channels, of the least stride first
-    outer = sorted(outs.names, key=weight_at.coefficient)
-    if len(places) != 2 or len(batch) > 1 or len(inner) != len(outer) or len(outer) not in (1, 2):
-        return None
-    n, block = as_affine(batch[0]) if batch else Affine(), 0 if len(outer) == 1 else int(extent[outer[0]])
-    (c, *ci), (k, *ki), (r, s) = ([as_affine(a) for a in axes] for axes in (inner[::-1], outer[::-1], taps))
-    if block:
-        fits = {*rest} == {n, c, *ci} and weight.index == (k * block + ki[0], c * block + ci[0], r, s)
-        fits = fits and extent[inner[0]] == block and at.coefficient(inner[0]) == 1
-        fits = fits and all(at.coefficient(tap) > 0 for tap in taps)
-    else:
-        fits = {*rest} == {n, c} and {*weight.index} == {r, s, c, k} and len(batch) == 1
-        fits = fits and at.coefficient(batch[0]) == weight_at.coefficient(outer[0]) == 1
-    if not fits:
-        return None
-    return Shape(
-        block, outer[0] if block else batch[0], batch[0] if batch else None, inner[-1], outer[-1],
-        tuple(places), tuple(taps), list(buffers).index(image.buffer), list(buffers).index(weight.buffer),
-        at, weight_at, tuple(origin), tuple(size),
-    )  # fmt: skip
-
-
 def balanced(total: int, most: int) -> list[int]:
     """Numbers as equal as can be, none above `most`, whose sum is `total`."""
     parts = -(-total // most)
     return [total // parts + (k < total % parts) for k in range(parts)]
-
-
-def apart(vectors: int, lanes: int) -> int:
-    """The floats between positions of V or M: an odd number of vectors, or their stores meet in one set of a
-    cache."""
-    return (vectors + 1 + vectors % 2) * lanes
 
 
 class Epilogue(Emitter):

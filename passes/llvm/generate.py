@@ -17,17 +17,17 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
-from ..arrange_axes import accumulated_apart, in_strips
-from ..collapse import canonical, collapsed, generalised
-from ..filling import filling
-from ..program import Call
-from ..proof import prove
-from ..residues import residues
+from ..kernels.arrange_axes import accumulated_apart, in_strips
+from ..kernels.collapse import canonical, collapsed, generalised
+from ..kernels.filling import filling
+from ..kernels.proof import prove
+from ..kernels.residues import residues
+from ..kernels.split_reductions import split_reductions
+from ..programs.program import Call
 from ..schedules.cost import nanoseconds
 from ..schedules.default import default_schedule, transposed_axis, units
 from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
-from ..split_reductions import split_reductions
 from .code import Code, Phase
 from .conv_winograd import WinogradCode
 from .units import Units
@@ -56,7 +56,7 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     Equal kernels have equal code, whatever they are called; where the slowest axis can be left open, so have
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
-    how, kernel = call.how, prove(call.kernel.replace(name="kernel"))
+    how, kernel = call.how, prove(call.kernel).replace(name="kernel")
     if how is not None and how.winograd is not None:
         code, symbols = _winograd(kernel, how.winograd, target), ()
     else:

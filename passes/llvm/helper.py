@@ -6,8 +6,24 @@ text, answered by its object, an empty one if LLVM refuses the text.
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import llvmlite.binding as llvm
+
+
+@contextmanager
+def asked_options(text: str) -> Iterator[None]:
+    """LLVM with the switches that a text's first line names, "; -a -b": they are off for other texts."""
+    first = text.partition("\n")[0]
+    options = first.split()[1:] if first.startswith("; -") else ()
+    try:
+        for option in options:
+            llvm.set_option("", option)
+        yield
+    finally:
+        for option in options:
+            llvm.set_option("", f"{option}=false")
 
 
 def main() -> None:
@@ -21,11 +37,13 @@ def main() -> None:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=int(level), jit=True, codemodel="jitdefault"
     )
-    while (text := _read(given)) is not None:
+    while (data := _read(given)) is not None:
+        text = data.decode()
         try:
-            module = llvm.parse_assembly(text.decode(), llvm.create_context())
+            module = llvm.parse_assembly(text, llvm.create_context())
             module.verify()
-            made = machine.emit_object(module)
+            with asked_options(text):
+                made = machine.emit_object(module)
         except RuntimeError:
             made = b""
         answer.write(len(made).to_bytes(8, "little") + made)

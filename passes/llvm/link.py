@@ -23,18 +23,21 @@ import numpy as np
 
 from ...ir.errors import KernelError
 from ...ir.kernel.types import NUMPY
-from ..host_parts import Check, OnHost, check, fields_from, on_host
-from ..index_check import index_check, trusted
-from ..memory_plan import MemoryPlan, Move, Place, roots, verify
-from ..plan_memory import plan_memory
-from ..program import Alias, Array, Call, Host, Program
+from ..kernels.index_check import index_check, trusted
+from ..programs.host_parts import Check, OnHost, check, fields_from, on_host
+from ..programs.memory_plan import MemoryPlan, Move, Place, roots, verify
+from ..programs.plan_memory import plan_memory
+from ..programs.program import Alias, Array, Call, Host, Program
+from ..programs.with_checks import with_checks
+from ..schedules.steps import Bound, Collapse
 from ..schedules.target import Target
-from ..with_checks import with_checks
 from .code import Code
 from .generate import code_of
 from .pool import LAUNCH
 
 ABI = 1  # of the table, the manifest and the pool: part of every key in the cache
+
+UNROLLED = 600  # lines of text of a scheduled kernel
 
 POOL, MOST, ARENA, FIRST = 0, 1, 2, 3  # the table's fixed entries, and the first array's
 
@@ -180,7 +183,7 @@ def link(
         entries = {phase.symbol for phase in code.phases}
         if not entries <= defined:
             defined.update(entries)
-            texts.append(_mergeable(code))
+            texts.append(module_text(call, code))
             ready(texts[-1])
         return code.scratch
 
@@ -229,8 +232,11 @@ def _kind(array: Array) -> Kind:
     return array.dtype, array.shape
 
 
-def _mergeable(code: Code) -> str:
-    """The text with its entries declared mergeable: codes may share one, which equal names say is equal."""
+def module_text(call: Call, code: Code) -> str:
+    """The text of a code for LLVM, with the options that it is to be compiled with.
+
+    Its entries are declared mergeable: codes may share one, which equal names say is equal.
+    """
     text = code.text
     for symbol in dict.fromkeys(phase.symbol for phase in code.phases):  # phases too may share one
         plain = f"define void @{symbol}("
@@ -239,7 +245,22 @@ def _mergeable(code: Code) -> str:
                 f"{code.kernel.name}: the code does not define its phase", f"missing: {plain}..."
             )
         text = text.replace(plain, f"define weak_odr void @{symbol}(", 1)
-    return text
+    return f"; -disable-lsr\n{text}" if _says_addresses(call, code) else text
+
+
+def _says_addresses(call: Call, code: Code) -> bool:
+    """Whether LLVM had better leave addresses as they are written.
+
+    Loop strength reduction takes two thirds of the time for what is unrolled far, and the more so the more is
+    (40 of 60 ms for a first convolution's rows, EPYC, 2026-11-25).  Rows and long unrolled loops run as fast
+    or faster without it, up to 1.6 times; the sums of windows lose 3 to 18 %, Winograd's functions 2 %.
+    """
+    how = call.how
+    if how is None or how.sums_inputs:
+        return False
+    if how.has(Bound):
+        return bool(how.peeled)
+    return not how.has(Collapse) and code.text.count("\n") > UNROLLED
 
 
 class _Main:
@@ -290,8 +311,10 @@ class _Main:
         """End the native part here, and let Python do its own."""
         if self.lines:
             symbol = f"{self.entry}_{len(self.functions)}"
+            # Not optimised: thousands of lines that only load, store and call, which take a third of the time
+            # so (130 ms for a GPT's training step, EPYC, 2026-11-25) and run as fast.
             head = [
-                f"define i64 @{symbol}(ptr %table) nounwind {{",
+                f"define i64 @{symbol}(ptr %table) nounwind noinline optnone {{",
                 f"  %args = alloca [{max(self.width, 1)} x ptr], align 64",
                 "  %pool = load ptr, ptr %table, align 8",
                 f"  %most.at = getelementptr i64, ptr %table, i64 {MOST}",

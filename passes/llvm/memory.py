@@ -20,7 +20,7 @@ class Memory(Expressions):
 
     No load or store is written that may leave its buffer: each dimension of an index is bounded by the ranges
     of what the generator counts with.  Left to others are dimensions that the kernel guards, whose tests are
-    written beside the load or are bounds of its loop, and indices from data (`passes/proof.py`).
+    written beside the load or are bounds of its loop, and indices from data (`passes/kernels/proof.py`).
     """
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):

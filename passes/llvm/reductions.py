@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from ...ir.errors import KernelError
+from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
+from ..kernels.product import Bounds, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target
@@ -43,9 +44,10 @@ class Reductions(Results):
         totals = self.accumulate(stage, points, [start] * (len(points) * copies))
         if not across:
             return totals
-        if self.schedule.has(Join):
-            return lane_sums(self, totals)
-        return [self.horizontal(word, totals[k :: len(points)]) for k in range(len(points))]
+        copies_of = [totals[k :: len(points)] for k in range(len(points))]
+        if self.schedule.has(Join) and word == "add":
+            return lane_sums(self, [self.paired(word, of) for of in copies_of])
+        return [self.horizontal(word, of) for of in copies_of]
 
     def accumulate(self, stage: Reduce, points: list[Point], totals: list[Value]) -> list[Value]:
         """The totals, and what the stage adds to them: bounded axes in outer loops, the others inside."""
@@ -88,7 +90,9 @@ class Reductions(Results):
             if not axes:
                 return self.over(rest, at, totals, body, copies)
             axis = axes[0]
-            low, high = self.reach(axis, bounded.get(axis.name, ()), at[0])
+            parts = bounded.get(axis.name, [])
+            self.share_bounds(parts, axis.name, at)
+            low, high = self.reach(axis, parts, at[0])
 
             def within(index: Int, values: list[Value]) -> list[Value]:
                 return nest(axes[1:], [p | {axis.name: (index, 0)} for p in at], values)
@@ -113,13 +117,20 @@ class Reductions(Results):
 
     # ---- what lies outside
     @cached_property
-    def bounds(self) -> dict[str, dict[str, list[tuple[Affine, int]]]]:
+    def bounds(self) -> dict[str, Bounds]:
         """For each sum of products: the axes that a guard limits, and the indices that stay inside with them,
         each with its size."""
         if not self.schedule.has(Bound):
             return {}
-        sums = (stage for stage in self.kernel.stages if isinstance(stage, Reduce))
-        return {stage.name: bounds(self.kernel, stage, self.schedule.peeled) for stage in sums}
+        found = {}
+        for product in products(self.kernel):
+            limits = product.bounds(next(iter(self.schedule.peeled), None))
+            if limits is None:
+                raise Unsayable(
+                    f"{self.kernel.name}: a guard here is the bound of one loop", f"at: {product.stage}"
+                )
+            found[product.stage.name] = limits
+        return found
 
     def is_nothing(self, factor: Expr, point: Point) -> bool:
         """Whether a factor is a read beside its array, where zeros are."""
@@ -134,6 +145,18 @@ class Reductions(Results):
             and self.lane_axis in self.kernel.free_axes(factor)
             and (factor.other is None or factor.other.value == 0)
         )
+
+    def share_bounds(self, parts: list[tuple[Affine, int]], axis: str, points: list[Point]) -> None:
+        """Raises KernelError unless one loop's ends are right for all points of a tile."""
+        for part, _ in parts:
+            others = part.names - {axis}
+            if self.lane_axis in others or len({tuple(p[a] for a in sorted(others)) for p in points}) > 1:
+                raise Unsayable(
+                    f"{self.kernel.name}: the points of a tile have other taps inside of the array",
+                    f"index: {part}",
+                    f"schedule: {self.schedule}",
+                    "tile no axis of a window's place, or peel it",
+                )
 
     def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[Int, Int]:
         """The first iteration, and the one after the last, for which every bounded index is inside."""
@@ -158,12 +181,16 @@ class Reductions(Results):
         """
         return 1 if is_long(self.kernel, stage, self.schedule.kept) else self.schedule.vectors
 
-    def horizontal(self, word: str, totals: list[Value]) -> Value:
-        """The lanes of several accumulators as one number, always in the same order."""
+    def paired(self, word: str, totals: list[Value]) -> Value:
+        """Several vectors as one, pair by pair."""
         while len(totals) > 1:
             pairs = [totals[k : k + 2] for k in range(0, len(totals), 2)]
             totals = [self.named(word, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        (total,) = totals
+        return totals[0]
+
+    def horizontal(self, word: str, totals: list[Value]) -> Value:
+        """The lanes of several accumulators as one number, always in the same order."""
+        total = self.paired(word, totals)
         if kind(total.dtype) != "f" or word not in ("max", "min"):
             return self.reduced(word, total)
         count = self.lanes
@@ -280,27 +307,3 @@ class Reductions(Results):
         if high - low == step:
             return body(low, carried)
         return self.loop(low, high, step, carried, body)
-
-
-def bounds(
-    kernel: Kernel, stage: Reduce, peeled: frozenset[str] = frozenset()
-) -> dict[str, list[tuple[Affine, int]]]:
-    """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
-
-    peeled: axes along which code knows of each window whether it leaves.  Raises KernelError where a guard is
-    no bound of one loop, or where what lies outside is not zero.
-    """
-    own = set(names(stage.axes))
-    factors = stage.value.args if isinstance(stage.value, Op) and stage.value.name == "mul" else ()
-    found: dict[str, list[tuple[Affine, int]]] = {}
-    for access in (expr for expr in walk(stage.value) if isinstance(expr, Read)):
-        for d in kernel.unproved(access):
-            part, size = access.index[d], int(kernel.buffers[access.buffer].shape[d])
-            axes = own & part.names if isinstance(part, Affine) else set()
-            zero = access in factors and access.other is not None and access.other.value == 0
-            if zero and isinstance(part, Affine) and part.names & peeled:
-                continue
-            if not zero or len(axes) != 1:
-                raise KernelError(f"{kernel.name}: a guard here is the bound of one loop", f"at: {access}")
-            found.setdefault(axes.pop(), []).append((part, size))
-    return found

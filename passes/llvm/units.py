@@ -17,7 +17,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
 from ...ir.kernel.scalar import ref
 from ...ir.kernel.types import NUMPY
-from ..schedules.default import default_schedule, unit_axes
+from ..schedules.default import default_schedule, lanes_apart, unit_axes
 from ..schedules.steps import Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
 from .emit import Emitter
@@ -35,7 +35,7 @@ def lower(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> s
         raise KernelError(
             f"{kernel.name}: LLVM text is made for bound kernels",
             f"symbols: {', '.join(kernel.symbols)}",
-            f"bind them: kernel.bind({', '.join(f'{name}=...' for name in kernel.symbols)})",
+            f"bind them: bind(kernel, {', '.join(f'{name}=...' for name in kernel.symbols)})",
         )
     units = Units(kernel, schedule or default_schedule(kernel, target), target)
     body = units.function()
@@ -48,6 +48,12 @@ class Units(Emitter):
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
         schedule.check(kernel)
+        if schedule.vectorised is not None and not lanes_apart(kernel, schedule.vectorised.axis):
+            raise KernelError(
+                f"{kernel.name}: the lanes of a vector would meet in one element",
+                f"schedule: {schedule}",
+                f"say scalar({schedule.axis})",
+            )
 
     @cached_property
     def units(self) -> int:

@@ -10,7 +10,7 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Expr, Op, walk
 from ...ir.kernel.types import NUMPY
 from ...ir.kernel.words import VOCABULARY
-from ..collapse import accesses
+from ..kernels.collapse import accesses
 from .steps import Schedule
 from .target import Core, Target
 

@@ -10,8 +10,8 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
-from ..arrange_axes import STRIP
-from ..contraction import contractions
+from ..kernels.arrange_axes import STRIP
+from ..kernels.product import products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
 from .target import Target
 
@@ -25,11 +25,11 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     if not axes:
         return Schedule(Scalar(names(kernel.parallel)[-1] if kernel.parallel else None))
     vector = max(axes, key=lambda axis: _contiguity(kernel, axis, target))
-    if not _lanes_apart(kernel, vector):
+    if not lanes_apart(kernel, vector):
         return Schedule(Scalar(vector))
     held = max(1, min(_most_vectors(kernel, vector), _size(kernel, vector) // target.lanes))
-    for roles in contractions(kernel):
-        if vector in roles.n + roles.m:
+    for roles in products(kernel):
+        if roles.is_matmul and vector in roles.n + roles.m:
             across = (roles.m if vector in roles.n else roles.n)[-1]
             rows = _tile(kernel, across, (8, 6, 4, 3, 2))
             unroll = unrolls({roles.k[-1]: min(4, _size(kernel, roles.k[-1]))})
@@ -39,6 +39,9 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
         in_strips = across == kernel.parallel[-1].name and _size(kernel, across) == STRIP
         block = [Block(vector, STRIP)] if in_strips else []
         return Schedule(Vectorise(vector), Tile(across, target.lanes), *block)
+    beside = _short_axis(kernel, vector, target)
+    if beside:
+        return Schedule(Vectorise(vector), Tile(beside, _size(kernel, beside)), Block(vector, STRIP))
     if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
         held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
         return Schedule(Vectorise(vector, held), Block(vector, held * target.lanes))
@@ -116,9 +119,9 @@ def _vector_axes(kernel: Kernel) -> list[str]:
     return [axis.name for axis in kernel.axes if axis.name not in sequential]
 
 
-def _lanes_apart(kernel: Kernel, vector: str) -> bool:
-    """Whether neighbours along the axis accumulate into different elements."""
-    return all(
+def lanes_apart(kernel: Kernel, vector: str) -> bool:
+    """Whether neighbours along the axis accumulate into different elements, in no order."""
+    return not any(store.combine == "set" for store in kernel.stores) and all(
         kernel.buffers[store.buffer].offset(store.index).coefficient(vector)
         and not any(isinstance(p, Expr) and vector in kernel.free_axes(p) for p in store.index)
         for store in kernel.stores
@@ -193,6 +196,23 @@ def _transposed_axis(kernel: Kernel, vector: str, lanes: int) -> str | None:
         across = [a for a in sorted(kernel.parallel_names) if a != vector and strides.coefficient(a) == 1]
         if can_transpose(kernel, access, vector) and across and _size(kernel, across[0]) % lanes == 0:
             return across[0]
+    return None
+
+
+def _short_axis(kernel: Kernel, vector: str, target: Target) -> str | None:
+    """A short axis along which a strided read's elements are neighbours: all of them are taken at once, while
+    their lines are near.
+
+    512 x 512 weights of 3 x 3 taps to [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC, 2026-11-25).
+    """
+    if runs_once(kernel) or any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages):
+        return None
+    for _, access in kernel.reads:
+        strides = kernel.buffers[access.buffer].offset(access.index)
+        if strides.coefficient(vector) > 1:
+            for axis in sorted(kernel.parallel_names - {vector}):
+                if strides.coefficient(axis) == 1 and 1 < _size(kernel, axis) < target.lanes:
+                    return axis
     return None
 
 

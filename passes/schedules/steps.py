@@ -17,8 +17,8 @@ from typing import ClassVar, TypeVar, get_type_hints
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Axis, Kernel
-from ..blocking import split_axis
-from ..collapse import collapsed
+from ..kernels.blocking import split_axis
+from ..kernels.collapse import collapsed
 
 CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
 

@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 def accumulate(emitter: Emitter, stage: Reduce) -> str:
     """The variable that holds a reduction's results."""
-    place, dtype = emitter.stage_place(stage), emitter.kernel.dtypes[stage.name]
+    dims, dtype = emitter.stage_dims(stage), emitter.kernel.dtypes[stage.name]
     word = COMBINE[stage.combine]
-    start = emitter.number(identity(word, dtype), dtype, place)
+    start = emitter.number(identity(word, dtype), dtype, dims)
     block = emitter.block(stage)
     total, loops = emitter.fresh(), emitter.needs_loop(stage.axes)
-    shape = emitter.shape(place)
+    shape = emitter.shape(dims)
     if loops:
         emitter.line(f"{total} = tl.broadcast_to({start}, {shape})")
 
     def body() -> None:
-        value = f"tl.broadcast_to({emitter.emit(stage.value, place, dtype)}, {shape})"
-        tests = emitter.inside(block.axes if block else (), place)
+        value = f"tl.broadcast_to({emitter.emit(stage.value, dims, dtype)}, {shape})"
+        tests = emitter.inside(block.axes if block else (), dims)
         if tests:
             value = f"tl.where({' & '.join(tests)}, {value}, {start})"
         value = emitter.let(value)
         emitter.line(f"{total} = " + (emitter.spelled(word, dtype, total, value) if loops else value))
 
     emitter.over(stage, body)
-    return total if block is None else _across(emitter, total, word, dtype, place.dims.index(block.name))
+    return total if block is None else _across(emitter, total, word, dtype, dims.tiles.index(block.name))
 
 
 def _across(emitter: Emitter, value: str, word: str, dtype: str, dim: int) -> str:
@@ -50,8 +50,8 @@ def _across(emitter: Emitter, value: str, word: str, dtype: str, dim: int) -> st
 
 def assign_fold(emitter: Emitter, stage: Fold) -> None:
     """Leave a fold's last states in the memo."""
-    place, block = emitter.stage_place(stage), emitter.block(stage)
-    shape, dtypes = emitter.shape(place), [emitter.kernel.dtypes[name] for name in stage.names]
+    dims, block = emitter.stage_dims(stage), emitter.block(stage)
+    shape, dtypes = emitter.shape(dims), [emitter.kernel.dtypes[name] for name in stage.names]
     states = [emitter.fresh() for _ in stage.names]
     for state, e, dtype in zip(states, stage.init, dtypes, strict=True):
         emitter.line(f"{state} = tl.broadcast_to({emitter.emit(e, emitter.main, dtype)}, {shape})")
@@ -60,8 +60,8 @@ def assign_fold(emitter: Emitter, stage: Fold) -> None:
         with emitter.scope():
             for name, state in zip(stage.names, states, strict=True):
                 emitter.bind(name, state)
-            values = [emitter.emit(e, place, d) for e, d in zip(stage.step, dtypes, strict=True)]
-        tests = " & ".join(emitter.inside(block.axes if block else (), place))
+            values = [emitter.emit(e, dims, d) for e, d in zip(stage.step, dtypes, strict=True)]
+        tests = " & ".join(emitter.inside(block.axes if block else (), dims))
         # all are computed before one changes: each may be written with the others
         values = [emitter.let(f"tl.broadcast_to({value}, {shape})") for value in values]
         for state, value in zip(states, values, strict=True):
@@ -74,7 +74,7 @@ def assign_fold(emitter: Emitter, stage: Fold) -> None:
         given |= {ref(f"right.{name}"): f"b{n}" for n, name in enumerate(stage.names)}
         number = emitter.kernel.stages.index(stage)
         merge = emitter.function(f"merge_{number}_helper", given, stage.merge, dtypes)
-        dim = place.dims.index(block.name)
+        dim = dims.tiles.index(block.name)
         several = len(states) > 1
         merged = [emitter.fresh() for _ in states]
         operand = f"({', '.join(states)})" if several else states[0]
@@ -113,23 +113,23 @@ def scan_block(emitter: Emitter, scan: Fold, block: Tile, carried: str | None = 
     found = running(emitter.kernel, scan)
     assert found is not None
     (word, value), (name,) = found, scan.names
-    dtype, place = emitter.kernel.dtypes[name], emitter.stage_place(scan)
-    key = ref(name, names(scan.axes)), place, dtype
+    dtype, dims = emitter.kernel.dtypes[name], emitter.stage_dims(scan)
+    key = ref(name, names(scan.axes)), dims, dtype
     if any(key in scope for scope in emitter.scopes):
         return
-    start = emitter.number(identity(word, dtype), dtype, place)
-    text = f"tl.broadcast_to({emitter.emit(value, place, dtype)}, {emitter.shape(place)})"
-    tests = emitter.inside(block.axes, place)
+    start = emitter.number(identity(word, dtype), dtype, dims)
+    text = f"tl.broadcast_to({emitter.emit(value, dims, dtype)}, {emitter.shape(dims)})"
+    tests = emitter.inside(block.axes, dims)
     if tests:
         text = f"tl.where({' & '.join(tests)}, {text}, {start})"
-    dim, combine = place.dims.index(block.name), emitter.combining(word, dtype)
+    dim, combine = dims.tiles.index(block.name), emitter.combining(word, dtype)
     value_ = emitter.let(text)
     states = emitter.let(f"tl.associative_scan({value_}, {dim}, {combine})")
     first = carried or emitter.emit(scan.init[0], emitter.main, dtype)
     states = emitter.let(emitter.spelled(word, dtype, first, states))
     if carried:
-        lane = f"({place.spread(f'tl.arange(0, {block.size})', block.name)} == {block.size - 1})"
-        last = emitter.let(f"tl.where({lane}, {states}, {emitter.number(0, dtype, place)})")
+        lane = f"({dims.spread(f'tl.arange(0, {block.size})', block.name)} == {block.size - 1})"
+        last = emitter.let(f"tl.where({lane}, {states}, {emitter.number(0, dtype, dims)})")
         total = emitter.combining("add", dtype)
         emitter.line(f"{carried} = tl.reduce({last}, {dim}, {total}, keep_dims=True)")
     emitter.bind(name, states, names(scan.axes))

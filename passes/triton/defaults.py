@@ -16,7 +16,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Stage, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
-from ..contraction import Contraction, contractions
+from ..kernels.product import Product, products
 from .halves import half_factors
 from .scatter import ordered, serial_axes
 from .schedule import Schedule, Tile, check_bound, points, power_of_two
@@ -40,8 +40,8 @@ def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
     if serial or any(store.axes for store in ordered(kernel)):
         return Schedule((Tile("flat", parallel, 256),) if parallel else (), serial=serial)
     local_store = any(store.axes for store in kernel.stores)
-    for roles in contractions(kernel) if not local_store else ():
-        if min(points(kernel, roles.m), points(kernel, roles.n)) > 1:
+    for roles in products(kernel) if not local_store else ():
+        if roles.is_matmul and min(points(kernel, roles.m), points(kernel, roles.n)) > 1:
             return _product(kernel, roles, shared)
     blocks = _blocks(kernel)
     if blocks:
@@ -56,7 +56,7 @@ def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
 
 
 # ---- products
-def _product(kernel: Kernel, roles: Contraction, shared: int) -> Schedule:
+def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
     """tl.dot, which adds in f32; products of other types add up in registers, an outer product at a time."""
     m, n, k = (points(kernel, axes) for axes in (roles.m, roles.n, roles.k))
     batch = points(kernel, roles.batch)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.kernel.scalar import Const, Expr, Read
-from ..contraction import Contraction
+from ..kernels.product import Product
 from .halves import half_factors
 
 if TYPE_CHECKING:
-    from .emit import Emitter, Place
+    from .emit import Dims, Emitter
 
 
-def dot(emitter: Emitter, roles: Contraction) -> str:
+def dot(emitter: Emitter, roles: Product) -> str:
     """The variable that holds the sums, a tensor over the tiles of M and N."""
     dtype, left_factor, right_factor = half_factors(emitter.kernel, roles) or ("f32", roles.left, roles.right)
     m, n = emitter.schedule.tiles
     (k,) = emitter.schedule.blocks
-    place = type(emitter.main)
+    dims = type(emitter.main)
     total = emitter.fresh()
     emitter.line(f"{total} = tl.zeros({emitter.shape(emitter.main)}, tl.float32)")
 
     def body() -> None:
-        left = _factor(emitter, left_factor, place((m.name, k.name)), dtype)
-        right = _factor(emitter, right_factor, place((k.name, n.name)), dtype)
+        left = _factor(emitter, left_factor, dims((m.name, k.name)), dtype)
+        right = _factor(emitter, right_factor, dims((k.name, n.name)), dtype)
         precision = f"input_precision='{emitter.schedule.precision}', out_dtype=tl.float32"
         emitter.line(f"{total} = tl.dot({left}, {right}, {total}, {precision})")
 
@@ -31,11 +31,11 @@ def dot(emitter: Emitter, roles: Contraction) -> str:
     return total
 
 
-def _factor(emitter: Emitter, expr: Expr, place: Place, dtype: str) -> str:
+def _factor(emitter: Emitter, expr: Expr, dims: Dims, dtype: str) -> str:
     """A factor as a tile."""
-    value = f"tl.broadcast_to({emitter.emit(expr, place, dtype)}, {emitter.shape(place)})"
+    value = f"tl.broadcast_to({emitter.emit(expr, dims, dtype)}, {emitter.shape(dims)})"
     (k,) = emitter.schedule.blocks
-    tests = emitter.inside(k.axes, place)
+    tests = emitter.inside(k.axes, dims)
     # an axis of one point is no part of an address, so nothing was masked for it
     if tests and not (emitter.totals[k.name] > 1 and _is_zero_outside(expr)):
         # beyond K a factor may be anything: a prologue makes numbers out of masked zeros

@@ -61,16 +61,16 @@ def lower(kernel: Kernel, schedule: Schedule | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which tensor dimension each tile or block is laid along."""
+class Dims:
+    """The dimensions of a tensor: the tile or block that each is laid along, None for one of size 1."""
 
-    dims: tuple[str | None, ...]
+    tiles: tuple[str | None, ...]
 
     def spread(self, name: str, tile: str) -> str:
         """A one-dimensional variable as a tensor of this rank."""
-        if len(self.dims) == 1:
+        if len(self.tiles) == 1:
             return name
-        return f"{name}[{', '.join(':' if dim == tile else 'None' for dim in self.dims)}]"
+        return f"{name}[{', '.join(':' if dim == tile else 'None' for dim in self.tiles)}]"
 
 
 class Emitter:
@@ -91,7 +91,7 @@ class Emitter:
         self.totals = {tile.name: points(kernel, tile.axes) for tile in tiles}
         self.active = {axis: tile for tile in schedule.tiles for axis in tile.axes}
         row = [None] if schedule.blocks and not schedule.dot else []
-        self.main = Place((*(tile.name for tile in schedule.tiles), *row) or (None,))
+        self.main = Dims((*(tile.name for tile in schedule.tiles), *row) or (None,))
         self.wide = is_wide(kernel, schedule)
 
     # ---- text
@@ -140,10 +140,10 @@ class Emitter:
         """
         if name not in self.helpers:
             kept = self.lines, self.depth, self.scopes
-            place = Place(())
-            known = {(e, place, self.kernel.dtypes[e.name]): text for e, text in given.items()}
+            dims = Dims(())
+            known = {(e, dims, self.kernel.dtypes[e.name]): text for e, text in given.items()}
             self.lines, self.depth, self.scopes = [], 1, [known]
-            values = [self.emit(e, place, dtype) for e, dtype in zip(results, dtypes, strict=True)]
+            values = [self.emit(e, dims, dtype) for e, dtype in zip(results, dtypes, strict=True)]
             head = f"@triton.jit\ndef {name}({', '.join(given.values())}):"
             self.helpers[name] = "\n".join([head, *self.lines, f"    return {', '.join(values)}", ""])
             self.lines, self.depth, self.scopes = kept
@@ -156,8 +156,8 @@ class Emitter:
         self.helpers[name] = f"@triton.jit\ndef {name}(a, b):\n    return {text}\n"
         return name
 
-    def number(self, value: bool | int | float, dtype: str, place: Place) -> str:
-        return number(value, dtype, len(place.dims))
+    def number(self, value: bool | int | float, dtype: str, dims: Dims) -> str:
+        return number(value, dtype, len(dims.tiles))
 
     # ---- indices and masks
     def run(self, tile: Tile, first: int, last: int) -> str:
@@ -176,7 +176,7 @@ class Emitter:
         quotient = name if radix == 1 else f"{name} // {radix}"
         return self.known((tile, first, last), lambda: self.let(f"{quotient} % {span}"))
 
-    def whole(self, index: Affine, place: Place) -> str:
+    def whole(self, index: Affine, dims: Dims) -> str:
         """An affine index as text; fused axes whose strides agree are one variable."""
         extents = self.kernel.extents
         left = {axis: c for axis, c in index.terms if extents[axis] != 1}
@@ -193,48 +193,48 @@ class Emitter:
                         break
                     first -= 1
                 if unit:
-                    terms.append((place.spread(self.run(tile, first, last), tile.name), unit))
+                    terms.append((dims.spread(self.run(tile, first, last), tile.name), unit))
                 last = first - 1
         parts = [name if c == 1 else f"{name} * {c}" for name, c in terms]
         if index.constant or not parts:
             parts.append(str(index.constant))
         return " + ".join(parts)
 
-    def inside(self, axes: Iterable[str], place: Place) -> list[str]:
+    def inside(self, axes: Iterable[str], dims: Dims) -> list[str]:
         """The tests that keep these axes' tiles within their extents, where they do not divide."""
         tiles = dict.fromkeys(self.active[a].name for a in axes if a in self.active)
         return [
-            f"({place.spread(self.tiles[t], t)} < {self.totals[t]})"
+            f"({dims.spread(self.tiles[t], t)} < {self.totals[t]})"
             for t in tiles
             if self.totals[t] % self.sizes[t]
         ]
 
     # ---- expressions
-    def emit(self, expr: Expr, place: Place, wanted: str | None = None) -> str:
+    def emit(self, expr: Expr, dims: Dims, wanted: str | None = None) -> str:
         """The value's name; `wanted` types it where it is made of untyped constants alone."""
         dtype = self.kernel.dtype_of(expr) or wanted
         if dtype is None:
             raise KernelError(f"{self.kernel.name}: {expr} has no element type", "write it as f32(...)")
-        return self.known((expr, place, dtype), lambda: self.compute(expr, place, dtype))
+        return self.known((expr, dims, dtype), lambda: self.compute(expr, dims, dtype))
 
-    def compute(self, expr: Expr, place: Place, dtype: str) -> str:
+    def compute(self, expr: Expr, dims: Dims, dtype: str) -> str:
         match expr:
             case Const(value):
-                return self.let(self.number(value, dtype, place))
+                return self.let(self.number(value, dtype, dims))
             case Read():
-                return self.load(expr, place)
+                return self.load(expr, dims)
             case Coordinate(index):
-                return self.let(f"{self.number(0, 'i64', place)} + ({self.whole(index, place)})")
+                return self.let(f"{self.number(0, 'i64', dims)} + ({self.whole(index, dims)})")
             case Ref(name):  # a Local: recomputed, which is free where its block covers its axis
-                return self.emit(self.kernel.locals[name].value, place)
+                return self.emit(self.kernel.locals[name].value, dims)
             case Cast(target, arg, as_bits):
-                value, source = self.emit(arg, place), self.kernel.dtype_of(arg) or target
+                value, source = self.emit(arg, dims), self.kernel.dtype_of(arg) or target
                 return self.let(converted(value, source, target, as_bits))
             case Op(name, args):
-                return self.operation(name, args, place, dtype)
+                return self.operation(name, args, dims, dtype)
         raise TypeError(f"not a scalar expression: {expr!r}")
 
-    def operation(self, name: str, args: tuple[Expr, ...], place: Place, dtype: str) -> str:
+    def operation(self, name: str, args: tuple[Expr, ...], dims: Dims, dtype: str) -> str:
         word = VOCABULARY[name]
         pairs = list(zip(word.pattern, args, strict=False))
         agreed = next((d for p, a in pairs if p == "t" and (d := self.kernel.dtype_of(a))), dtype)
@@ -244,8 +244,8 @@ class Emitter:
         elif word.spelling("triton", kind(agreed)) is None:
             simpler = word.expansion(agreed, args)
         if simpler is not None:
-            return self.emit(simpler, place, agreed)
-        operands = [self.emit(a, place, agreed if p == "t" else "bool") for p, a in pairs]
+            return self.emit(simpler, dims, agreed)
+        operands = [self.emit(a, dims, agreed if p == "t" else "bool") for p, a in pairs]
         return self.let(self.spelled(name, agreed, *operands))
 
     def spelled(self, name: str, dtype: str, *operands: str) -> str:
@@ -256,33 +256,33 @@ class Emitter:
             self.helpers[f"pow_{dtype}_helper"] = power_helper(dtype)
         return text
 
-    def load(self, access: Read, place: Place) -> str:
+    def load(self, access: Read, dims: Dims) -> str:
         buffer = self.kernel.buffers[access.buffer]
-        offset, tests = self.address(buffer.name, access.index, place)
+        offset, tests = self.address(buffer.name, access.index, dims)
         extents = self.kernel.extents  # an axis of one point is no part of an address
         free = {axis for axis in self.kernel.free_axes(access) if extents[axis] != 1}
-        tests = self.inside(sorted(free), place) + tests
+        tests = self.inside(sorted(free), dims) + tests
         for d in self.kernel.unproved(access):
             part = access.index[d]
             if isinstance(part, Affine):
-                index = f"({self.whole(part, place)})"
+                index = f"({self.whole(part, dims)})"
                 tests += [f"({index} >= 0)", f"({index} < {buffer.shape[d]})"]
         pointer = self.pointers[buffer.name]
         if not tests:
             return self.let(f"tl.load({pointer} + {offset})")
         if not free <= buffer.offset(access.index).names:  # or the mask had more dimensions than the address
-            offset += f" + tl.zeros({self.shape(place)}, tl.int32)"
+            offset += f" + tl.zeros({self.shape(dims)}, tl.int32)"
         other = access.other.value if access.other is not None else 0
         text = literal(bool(other) if buffer.dtype == "bool" else other, buffer.dtype)
         return self.let(f"tl.load({pointer} + {offset}, mask={' & '.join(tests)}, other={text})")
 
-    def address(self, name: str, index: tuple[Affine | Expr, ...], place: Place) -> tuple[str, list[str]]:
+    def address(self, name: str, index: tuple[Affine | Expr, ...], dims: Dims) -> tuple[str, list[str]]:
         """An element's offset, and the tests that keep the indices from data within the buffer."""
         buffer, tests = self.kernel.buffers[name], []
-        offset = self.whole(buffer.offset(index), place)
+        offset = self.whole(buffer.offset(index), dims)
         for part, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
             if isinstance(part, Expr):
-                value = self.emit(part, place, "i64")
+                value = self.emit(part, dims, "i64")
                 tests += [f"({value} >= 0)", f"({value} < {size})"]
                 offset += f" + {value}.to(tl.int64) * {stride}" if stride else ""
         return offset, tests
@@ -295,19 +295,19 @@ class Emitter:
         axes = names(stage if isinstance(stage, tuple) else stage.axes)
         return next((b for b in self.schedule.blocks if axes[-len(b.axes) :] == b.axes), None)
 
-    def stage_place(self, stage: Stage) -> Place:
+    def stage_dims(self, stage: Stage) -> Dims:
         block = self.block(stage)
         along = block.name if block else None
-        return Place(tuple(dim or along for dim in self.main.dims))
+        return Dims(tuple(dim or along for dim in self.main.tiles))
 
-    def shape(self, place: Place) -> str:
-        return f"({', '.join(str(self.sizes[dim]) if dim else '1' for dim in place.dims)},)"
+    def shape(self, dims: Dims) -> str:
+        return f"({', '.join(str(self.sizes[dim]) if dim else '1' for dim in dims.tiles)},)"
 
     def bind(self, name: str, value: str, axes: tuple[str, ...] = ()) -> None:
-        """Leave a stage's result in the memo, at every place: a dimension of size 1 fits each."""
+        """Leave a stage's result in the memo for all dims: one of size 1 fits each."""
         dtype = self.kernel.dtypes[name]
-        for place in {self.main, *map(self.stage_place, self.kernel.stages)}:
-            self.scopes[-1][ref(name, axes), place, dtype] = value
+        for dims in {self.main, *map(self.stage_dims, self.kernel.stages)}:
+            self.scopes[-1][ref(name, axes), dims, dtype] = value
 
     def stages(self) -> None:
         stages, n = self.kernel.stages, 0

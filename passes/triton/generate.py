@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 
 from ...ir.kernel.form import Kernel
-from ..collapse import canonical, collapsed
-from ..proof import prove
+from ..kernels.collapse import canonical, collapsed
+from ..kernels.proof import prove
 from .code import Code
 from .defaults import default_schedule
 from .emit import lower

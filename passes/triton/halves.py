@@ -7,10 +7,10 @@ import numpy as np
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Expr, Op, const, op
 from ...ir.kernel.types import NUMPY
-from ..contraction import Contraction
+from ..kernels.product import Product
 
 
-def half_factors(kernel: Kernel, roles: Contraction) -> tuple[str, Expr, Expr] | None:
+def half_factors(kernel: Kernel, roles: Product) -> tuple[str, Expr, Expr] | None:
     """A half type and both factors in it, where that loses nothing: products of halves are exact in f32.
 
     select(c, f32(x[i]), 0.0) * f32(y[i]), of f16    ->    f16, select(c, x[i], f16(0.0)), y[i]

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import GraphError
-from ..host_parts import Check, OnHost, check, fields_from, on_host
-from ..index_check import index_check, trusted
-from ..memory_plan import MemoryPlan, Move, Place, verify
-from ..plan_memory import plan_memory
-from ..program import Alias, Array, Call, Host, Program
-from ..split_calls import split_calls
-from ..with_checks import with_checks
+from ..kernels.index_check import index_check, trusted
+from ..programs.host_parts import Check, OnHost, check, fields_from, on_host
+from ..programs.memory_plan import MemoryPlan, Move, Place, verify
+from ..programs.plan_memory import plan_memory
+from ..programs.program import Alias, Array, Call, Host, Program
+from ..programs.split_calls import split_calls
+from ..programs.with_checks import with_checks
 from .code import ALIGNMENT, Code
 from .generate import generate
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
-from ..contraction import Contraction
+from ..kernels.product import Product
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Schedule:
     tiles: tuple[Tile, ...] = ()
     blocks: tuple[Tile, ...] = ()
     serial: tuple[str, ...] = ()
-    dot: Contraction | None = None
+    dot: Product | None = None
     precision: str = "ieee"
     group: int = 1
     num_warps: int = 4
@@ -50,7 +50,7 @@ def check_bound(kernel: Kernel) -> None:
         raise KernelError(
             f"{kernel.name}: Triton source is made for bound kernels",
             f"symbols: {', '.join(kernel.symbols)}",
-            f"bind them: kernel.bind({', '.join(f'{name}=...' for name in kernel.symbols)})",
+            f"bind them: bind(kernel, {', '.join(f'{name}=...' for name in kernel.symbols)})",
         )
 
 

@@ -21,12 +21,12 @@ _STICKY |= {("min", "f32"): 0xFFC00000 - (1 << 32), ("min", "f64"): (0xFFF8 << 4
 
 def store(emitter: Emitter, stage: Store) -> None:
     kernel = emitter.kernel
-    place, buffer = emitter.stage_place(stage), kernel.buffers[stage.buffer]
-    shape = emitter.shape(place)
-    value = f"tl.broadcast_to({emitter.emit(stage.value, place, buffer.dtype)}, {shape})"
-    offset, tests = emitter.address(buffer.name, stage.index, place)
+    dims, buffer = emitter.stage_dims(stage), kernel.buffers[stage.buffer]
+    shape = emitter.shape(dims)
+    value = f"tl.broadcast_to({emitter.emit(stage.value, dims, buffer.dtype)}, {shape})"
+    offset, tests = emitter.address(buffer.name, stage.index, dims)
     address = f"{emitter.pointers[buffer.name]} + ({offset} + tl.zeros({shape}, tl.int32))"
-    tests = emitter.inside(names(kernel.parallel + stage.axes), place) + tests
+    tests = emitter.inside(names(kernel.parallel + stage.axes), dims) + tests
     mask = f", mask={' & '.join(tests)}" if tests else ""
     function = atomic(kernel, stage)
     if stage.combine in (None, "set"):
@@ -61,11 +61,11 @@ def _compare(
 ) -> None:
     """max or min of floats, in which a NaN stays: one that comes, and one that was there."""
     dtype = emitter.kernel.buffers[stage.buffer].dtype
-    place = emitter.stage_place(stage)
+    dims = emitter.stage_dims(stage)
     width, number = bits(dtype), _STICKY[stage.combine or "", dtype]
-    ones = [1] * len(place.dims)
+    ones = [1] * len(dims.tiles)
     nan = emitter.let(f"tl.full({ones}, {number}, tl.int{width}).to(tl.float{width}, bitcast=True)")
-    nan = emitter.let(f"tl.broadcast_to({nan}, {emitter.shape(place)})")
+    nan = emitter.let(f"tl.broadcast_to({nan}, {emitter.shape(dims)})")
     at, new = emitter.let(address), emitter.let(value)
     new = emitter.let(f"tl.where({new} == {new}, {new}, {nan})")
     mask = f", mask={' & '.join(tests)}" if tests else ""

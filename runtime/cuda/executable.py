@@ -20,10 +20,10 @@ import numpy as np
 from ...ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ...ir.kernel.types import NUMPY
 from ...passes import cache as disk
-from ...passes.host_parts import Check, OnHost, View
 from ...passes.llvm.binding import overlap
-from ...passes.memory_plan import Move, Place
-from ...passes.program import Program
+from ...passes.programs.host_parts import Check, OnHost, View
+from ...passes.programs.memory_plan import Move, Place
+from ...passes.programs.program import Program
 from ...passes.triton.launches import FORMAT, Launch, Launches, launch_list
 from ...passes.triton.target import Target
 from ..given import check_apart, check_count, dense, written

@@ -43,7 +43,7 @@ def test_a_path_that_leads_nowhere_is_found():
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("about", ["drop_repeated_relu", "by_lanes", "made_up = Target"])
+@pytest.mark.parametrize("about", ["drop_repeated_relu", "how.kernels(conv)", "by_lanes", "made_up = Target"])
 def test_the_worked_examples_of_the_compiler_run(about):
     (block,) = (b for b in BLOCKS if about in b)
     exec(compile(block, "docs/architecture.md", "exec"), {"__name__": "example"})

@@ -16,13 +16,13 @@ from ml_dtypes import bfloat16
 import lamina.ir.ops  # noqa: F401 - enters the operator set
 from lamina.ir import dtypes
 from lamina.ir.kernel import NUMPY, Kernel, parse, verify
-from lamina.ir.kernel.affine import Affine
-from lamina.ir.kernel.form import Axis, Rewrite, Store
-from lamina.ir.kernel.scalar import read, ref
+from lamina.ir.kernel.affine import as_affine
+from lamina.ir.kernel.form import Axis
+from lamina.ir.kernel.substitute import Substitution
 from lamina.ir.kernel.types import is_floating
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.lower import lower
+from lamina.passes.graphs.lower import lower
 
 Made = tuple[Kernel, list[np.ndarray]]
 FAMILIES: dict[str, Callable[[], Made]] = {}
@@ -371,29 +371,13 @@ def hostile(turn: int) -> Made:
 def renamed(kernel: Kernel, name: str, buffers: dict, axes: dict, stages: dict) -> Kernel:
     """A kernel in other names."""
 
-    class Renaming(Rewrite):
-        def affine(self, index):
-            return Affine.of({axes[a]: c for a, c in index.terms}, index.constant)
-
-        def axes(self, given):
-            return tuple(Axis(axes[a.name], a.extent) for a in given)
-
-        def buffer(self, buffer):
-            return replace(buffer, name=buffers[buffer.name])
-
-        def ref(self, expr):
-            return ref(stages[expr.name], tuple(axes[a] for a in expr.axes))
-
-        def read(self, expr):
-            return read(buffers[expr.buffer], self.index(expr.buffer, expr.index), expr.other)
-
-        def stage(self, stage):
-            made = super().stage(stage)
-            if isinstance(stage, Store):
-                return replace(made, buffer=buffers[stage.buffer])
-            return replace(made, name=stages[stage.name])
-
-    return verify(Renaming().kernel(kernel).replace(name=name))
+    renaming = Substitution(
+        indices={old: as_affine(new) for old, new in axes.items()},
+        axes={a.name: (Axis(axes[a.name], a.extent),) for a in kernel.axes},
+        buffers={b.name: replace(b, name=buffers[b.name]) for b in kernel.buffers.values()},
+        stages=stages,
+    )
+    return verify(renaming.kernel(kernel).replace(name=name))
 
 
 for turn in range(0, len(HOSTILE), 4):

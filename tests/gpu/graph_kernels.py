@@ -15,10 +15,10 @@ from generate import arrays_for, pure_graph
 
 from lamina.ir.dtypes import float16, float32, float64
 from lamina.ir.kernel import Kernel, interpret
-from lamina.passes.build_program import build_program
-from lamina.passes.fuse import fuse
-from lamina.passes.program import Alias, Call, Host, Program
-from lamina.passes.split_calls import split_calls
+from lamina.passes.graphs.fuse import fuse
+from lamina.passes.programs.build_program import build_program
+from lamina.passes.programs.program import Alias, Call, Host, Program
+from lamina.passes.programs.split_calls import split_calls
 
 
 def graph_kernels(first: int, count: int) -> Iterator[tuple[str, Kernel, list[np.ndarray]]]:

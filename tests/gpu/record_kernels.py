@@ -13,7 +13,7 @@ from lamina.ir.dtypes import ALL
 from lamina.ir.kernel import Kernel, verify
 from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import REGISTRY
-from lamina.passes.lower import lower
+from lamina.passes.graphs.lower import lower
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples as arrays
 from checks import first_dtype, taken

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fake_cuda import Fake, on_fake
 
-from lamina.passes.program import Program, interpret
+from lamina.passes.programs.program import Program, interpret
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # last: its modules have plain names
 import gpu

@@ -21,8 +21,8 @@ from lamina.ir.errors import DeviceError, OutOfMemoryError
 from lamina.ir.text import parse
 from lamina.jit import backend
 from lamina.jit.verify import TraceError
-from lamina.passes import split_calls
-from lamina.passes.build_program import build_program
+from lamina.passes.programs import split_calls
+from lamina.passes.programs.build_program import build_program
 from lamina.passes.triton import launches
 from lamina.passes.triton.emit import Emitter
 from lamina.runtime.cuda.executable import Executable

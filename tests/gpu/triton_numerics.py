@@ -25,7 +25,7 @@ from probes import PROBES
 from record_kernels import record_kernels
 
 from lamina.ir.kernel import NUMPY, interpret, parse, verify
-from lamina.passes.collapse import canonical, collapsed
+from lamina.passes.kernels.collapse import canonical, collapsed
 from lamina.passes.triton.defaults import default_schedule
 
 EPS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}

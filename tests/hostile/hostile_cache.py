@@ -19,7 +19,7 @@ from driver import Kind, Wrong, kind
 
 from lamina.ir.kernel.text import parse
 from lamina.passes import cache
-from lamina.passes.program import Array, Call, Program
+from lamina.passes.programs.program import Array, Call, Program
 from lamina.runtime import native
 
 KERNEL = """\

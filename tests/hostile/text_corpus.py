@@ -9,10 +9,10 @@ from lamina.ir.dtypes import float32, float64, int64
 from lamina.ir.graph import Builder
 from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import REGISTRY
-from lamina.passes.assign_layouts import assign_layouts
-from lamina.passes.lower import lower
-from lamina.passes.pack_matmuls import pack_matmuls
-from lamina.passes.program_text import program_text
+from lamina.passes.graphs.lower import lower
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.pack_matmuls import pack_matmuls
+from lamina.passes.programs.program_text import program_text
 from lamina.passes.schedules.target import AVX2
 
 TESTS = Path(__file__).parents[1]

@@ -22,9 +22,9 @@ from lamina.ir.kernel.types import NUMPY
 from lamina.ir.specialise import specialise
 from lamina.ir.text import parse
 from lamina.ir.verify import verify
-from lamina.passes.program import interpret as interpret_program
-from lamina.passes.program_text import constants_of, program_text
-from lamina.passes.program_text import parse as parse_program
+from lamina.passes.programs.program import interpret as interpret_program
+from lamina.passes.programs.program_text import constants_of, program_text
+from lamina.passes.programs.program_text import parse as parse_program
 from lamina.passes.run import verified
 
 SMALL = 20_000  # elements of all values of a graph, points of all stages of a kernel: what is run, too
@@ -104,7 +104,7 @@ def judge_kernel(text: str) -> str:
     except KernelError as error:
         told(error)
         return "parsed"
-    kernel = kernel.bind(**{name: 2 + k % 3 for k, name in enumerate(kernel.symbols)})
+    kernel = kernels.bind(kernel, **{name: 2 + k % 3 for k, name in enumerate(kernel.symbols)})
     if not few_points(kernel):
         return "verified"
     in_bounds(kernel)

@@ -50,6 +50,8 @@ REVIEWED = {
     ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
     ("ir/own_files.py", "replacing"): "tests/runtime/test_own_form.py",
     ("runtime/compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
+    ("passes/llvm/helper.py", "asked_options"): "LLVM runs where no interrupt comes (binding.apart)",
+    ("jit/targets.py", "compiler"): "there is no state but the Compiler's",
     ("runtime/triton_compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
     ("runtime/methods.py", "Handle"): "entering changes nothing; the hook was hung before",
     ("nn/hooks.py", "RemovableHandle"): "entering changes nothing; the hook was hung before",

@@ -37,6 +37,8 @@ PLANTED = {
     "data_to_nn": ("lamina.data.planted", "def f():\n    import lamina.nn\n"),
     "jit_to_demo": ("lamina.jit.planted", "from ..demo import x\n"),
     "face_from_jit": ("lamina.jit.planted", "import lamina\n"),
+    "rooms_of_passes": ("lamina.passes.kernels.planted", "from .. import llvm\n"),
+    "code_in_schedules": ("lamina.passes.schedules.planted", "from ..llvm import emit\n"),
     "face": ("lamina.passes.planted", "import lamina\n"),
     "face_in_function": ("lamina.optim.planted", "def f():\n    from lamina import tensor\n"),
     "main": ("lamina.jit.planted", "from .. import __main__\n"),

@@ -15,10 +15,6 @@ REVIEWED = {
     ("ir/locks.py", "<module>"): "_forking, which _heal makes new",
     ("ir/locks.py", "fork_safe_lock"): "taken for the length of each fork",
     ("runtime/native.py", "_load"): "where it is taken, the call has a frame of its own",
-    (
-        "runtime/compiler.py",
-        "__init__",
-    ): "only the thread that made the compiler, and its helpers, ask for it",
     ("runtime/triton_compiler.py", "__init__"): "only the thread that made the compiler, and its workers",
     ("runtime/cuda/driver.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
     ("runtime/cuda/pinned.py", "__init__"): "CUDA refuses in a child of a process that had begun it",

@@ -63,6 +63,7 @@ REVIEWED = {
     ("runtime/memory_view.py", "TypedStorage.filename", "np.memmap"): "a type; no file is opened",
     ("data/sharing.py", "Writer._grow", "os.memfd_create"): "memory without a name",
     ("data/sharing.py", "Writer._grow", "os.ftruncate"): "that memory",
+    ("jit/export.py", "tune_file", "replacing"): "the same, or the file that was read",
     ("jit/export.py", "export", "replacing"): "the path that the user named, no folder, pipe or device",
     ("jit/export.py", "_tried", "np.savez"): "inside that folder",
     ("jit/artifact.py", "_write_archive", "zipfile.ZipFile"): "the file that `replacing` opened",

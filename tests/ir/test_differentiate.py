@@ -9,7 +9,7 @@ from lamina.ir import Builder, fused, interpret, parse, symbol, type_of, verify
 from lamina.ir.dtypes import bfloat16, float32, float64, int64
 from lamina.ir.errors import GradError
 from lamina.ir.op import REGISTRY
-from lamina.passes.differentiate import Options, differentiate, joint
+from lamina.passes.graphs.differentiate import Options, differentiate, joint
 
 PRODUCT = """\
 graph f(%x: f32[2,3], %y: f32[3]) -> (f32[2,3]) {

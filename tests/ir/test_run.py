@@ -8,9 +8,9 @@ import pytest
 from lamina.ir import Value, parse
 from lamina.ir.errors import ArgumentValueError, GraphError
 from lamina.ir.ops import arithmetic  # noqa: F401 - enters add
-from lamina.passes.program import interpret as interpret_program
-from lamina.passes.program_text import parse as parse_program
-from lamina.passes.program_text import program_text
+from lamina.passes.programs.program import interpret as interpret_program
+from lamina.passes.programs.program_text import parse as parse_program
+from lamina.passes.programs.program_text import program_text
 from lamina.passes.run import run, run_program
 
 GRAPH = """\

@@ -8,7 +8,7 @@ from lamina.ir import Builder, interpret, parse, specialise, symbol, type_of, ve
 from lamina.ir.dtypes import float64
 from lamina.ir.errors import ShapeError
 from lamina.ir.op import COMPOSITES, REGISTRY
-from lamina.passes.differentiate import differentiate
+from lamina.passes.graphs.differentiate import differentiate
 
 m, h, w = map(symbol, "mhw")
 SIZES = {"n": 4, "m": 6, "h": 7, "w": 9}

@@ -1,8 +1,8 @@
 """Planted bugs in passes, lowerings, code generation and the runtime, and the programs that meet them.
 
 A bug is an edit of one function's own text, made in the running process: the function keeps its identity, so
-whoever holds it runs the edited code.  `where` names the function: "passes.cse:key_of" in a module,
-"passes.compose:_Composer.stage" in a class, "lower:sum" what an op's record is lowered by.
+whoever holds it runs the edited code.  `where` names the function: "passes.graphs.cse:key_of" in a module,
+"passes.graphs.compose:_Composer.stage" in a class, "lower:sum" what an op's record is lowered by.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from lamina.ir.lowering import Decomposition, KernelForm
 from lamina.ir.op import REGISTRY
 from lamina.jit import backend
 from lamina.nn import functional as F
-from lamina.passes import build_program, compose, pieces
 from lamina.passes import cache as disk
+from lamina.passes.graphs import compose, pieces
+from lamina.passes.programs import build_program
 
 
 @dataclass(frozen=True)

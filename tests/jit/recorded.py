@@ -5,7 +5,7 @@ import sys
 from lamina.ir import Builder
 from lamina.ir.detach import detach
 from lamina.ir.write import write
-from lamina.passes.functionalise import functionalise, written
+from lamina.passes.graphs.functionalise import functionalise, written
 from lamina.runtime import modes
 from lamina.runtime.places import is_internal
 from lamina.runtime.tensor import Tensor

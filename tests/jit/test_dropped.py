@@ -11,7 +11,10 @@ os.environ.update(LAMINA_CACHE_DIR="", LAMINA_NATIVE="1")
 import lamina
 from lamina.ir import memo
 from lamina.jit import backend
-from lamina.passes import build_program, cache, compose, index_check, pieces, plan_memory, proof
+from lamina.passes.programs import build_program, plan_memory
+from lamina.passes import cache
+from lamina.passes.graphs import compose, pieces
+from lamina.passes.kernels import index_check, proof
 from lamina.passes.llvm import generate
 
 x, count = lamina.ones(8), 0

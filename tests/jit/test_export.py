@@ -18,7 +18,7 @@ from lamina.ir.kernel.text import parse
 from lamina.jit import ExportError, ModelError, artifact, lamina_model
 from lamina.jit.lamina_model import Model, cpu_levels
 from lamina.passes.llvm.link import link
-from lamina.passes.program import Array, Call, Program
+from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.target import BASELINE
 
 LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time

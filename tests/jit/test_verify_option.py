@@ -12,10 +12,10 @@ from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.jit import blame, garbage, repro, rounding, sampled, verify
 from lamina.jit.stages import Case, GraphPass, stage_named
-from lamina.passes.build_program import build_program
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.link import link
 from lamina.passes.pipeline import Options
+from lamina.passes.programs.build_program import build_program
 
 RNG = np.random.default_rng
 

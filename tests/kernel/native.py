@@ -8,7 +8,7 @@ from lamina.ir.kernel import NUMPY
 from lamina.passes.llvm.binding import engine, host_target
 from lamina.passes.llvm.code import Code
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.program import Array, Call
+from lamina.passes.programs.program import Array, Call
 
 emulator = None  # what runs code for machines of another kind: of emulated.py
 CANARY = 4096  # elements around every array: a stray read poisons the result, a stray write is seen

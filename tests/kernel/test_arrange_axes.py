@@ -4,7 +4,7 @@ import numpy as np
 from native import run_code
 
 from lamina.ir.kernel import interpret, parse, verify
-from lamina.passes.arrange_axes import accumulated_apart, in_strips
+from lamina.passes.kernels.arrange_axes import accumulated_apart, in_strips
 from lamina.passes.schedules.target import LEVELS
 
 TRANSPOSED = """\

@@ -11,7 +11,7 @@ from probes import PROBES
 import lamina.ir.ops  # noqa: F401 - enters the operator set
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.op import REGISTRY
-from lamina.passes.collapse import canonical, collapsed, generalised
+from lamina.passes.kernels.collapse import canonical, collapsed, generalised
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.schedules.target import AVX512, LEVELS
 

@@ -10,13 +10,13 @@ from training_programs import gradients, random_step
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
-from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.kernels.residues import residues
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.reductions import Reductions
-from lamina.passes.program import Program, interpret
-from lamina.passes.residues import residues
+from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.program import Program, interpret
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2, BASELINE
 from lamina.runtime.native import Executable

@@ -6,9 +6,9 @@ from image_programs import arguments, random_images, small_network
 from native import run_code
 
 from lamina.ir.kernel import interpret
-from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.program import Alias
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.program import Alias
 from lamina.passes.schedules.target import LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]

@@ -12,12 +12,12 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, verify
 from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
-from lamina.passes.blocking import squeezed
-from lamina.passes.convolution import convolution
+from lamina.passes.kernels.blocking import squeezed
+from lamina.passes.kernels.product import product_of
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.reductions import Reductions
-from lamina.passes.pack_convolution import direct
+from lamina.passes.programs.pack_convolution import direct
 from lamina.passes.schedules.steps import Peel, Schedule, Tile
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2, LEVELS
@@ -50,9 +50,7 @@ def kernels(case, lanes: int, target):
     groups = image[1] if window.get("groups") else 1
     weight = (outs * lanes, image[1] // groups, *(size,) * len(sizes))
     plain = squeezed(conv_kernel(image, weight, residual=True, **window | {"groups": groups}))
-    roles = convolution(plain)
-    assert roles is not None
-    made = direct(plain, roles, target)
+    made = direct(plain, product_of(plain).convolution, target)
     assert made is not None
     return made
 
@@ -94,7 +92,7 @@ def test_an_operand_as_wide_as_the_row_is_read_by_tiles(taps, padding, target):
         other = Buffer("other", "f32", plain.outputs[0].shape[1:])
         stages = (*plain.stages[:-1], replace(store, value=value))
         plain = plain.replace(inputs=(*plain.inputs, other), stages=stages)
-        made = direct(plain, convolution(plain), target)
+        made = direct(plain, product_of(plain).convolution, target)
         assert made is not None and made.how.has(Peel)
         (row,) = made.how.peeled
         arrays = numbers(verify(made.kernel))

@@ -5,7 +5,7 @@ import pytest
 from probes import INPLACE, PROBES
 
 from lamina.ir.errors import KernelError
-from lamina.ir.kernel import interpret, parse, verify
+from lamina.ir.kernel import bind, interpret, parse, verify
 
 # 2e-6 of the largest value: float32 sums of at most 101 terms, 24 bits, errors of random sign; expansions are
 # within 3 ulp.  Halves: one rounding to 8 bits.
@@ -103,7 +103,7 @@ def test_symbols_are_bound_when_run(n):
     y, flipped = interpret(kernel, x, n=n, s=7)
     np.testing.assert_array_equal(flipped, x[:, ::-1])
     np.testing.assert_array_equal(y[:, 1:], x[:, :-1])
-    bound = kernel.bind(n=n, s=7)
+    bound = bind(kernel, n=n, s=7)
     assert not bound.symbols and f"x: f32[3,{n}] strides(7,1)" in str(bound)
     np.testing.assert_array_equal(interpret(verify(bound), x)[1], flipped)
 
@@ -158,4 +158,4 @@ def test_interpreter_refuses_an_index_out_of_range():
 
 def test_bind_wants_exactly_the_symbols():
     with pytest.raises(KernelError, match="bound with exactly its symbols"):
-        verify(parse(SYMBOLIC)).bind(n=3)
+        bind(verify(parse(SYMBOLIC)), n=3)

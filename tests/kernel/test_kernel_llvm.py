@@ -11,7 +11,7 @@ from native import guarded, untouched
 from probes import INPLACE, PROBES, normal
 
 from lamina.ir.errors import KernelError
-from lamina.ir.kernel import NUMPY, VOCABULARY, interpret, parse, read, verify
+from lamina.ir.kernel import NUMPY, VOCABULARY, bind, interpret, parse, read, verify
 from lamina.ir.kernel.types import kind
 from lamina.passes.llvm.binding import Compiled, machine, run
 from lamina.passes.llvm.units import lower
@@ -239,7 +239,7 @@ def test_bound_symbols_run():
         lower(kernel, AVX512)
     x = np.zeros((3, 7), np.float32)[:, :5]
     x[...] = np.arange(15).reshape(3, 5)
-    np.testing.assert_array_equal(run(kernel.bind(n=5, s=7), None, x)[1], x[:, ::-1])
+    np.testing.assert_array_equal(run(bind(kernel, n=5, s=7), None, x)[1], x[:, ::-1])
 
 
 # ---- what Compiled refuses before native code is entered

@@ -1,6 +1,7 @@
 """Planted bugs: each must be seen by the net meant for it, the verifier or the comparison of results."""
 
 from dataclasses import replace
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from test_kernel_llvm import SCHEDULES, close, untouched
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.kernel.affine import Affine
-from lamina.passes import collapse, split_reductions
+from lamina.passes.kernels import collapse, split_reductions
 from lamina.passes.llvm import generate, reductions, units
 from lamina.passes.llvm.binding import Compiled
 from lamina.passes.schedules.target import AVX512
@@ -149,7 +150,7 @@ BROKEN_GENERATOR = {
     "axes merged that run apart": (
         collapse,
         "_mergeable",
-        lambda right: lambda kernel: zip(kernel.parallel, kernel.parallel[1:], strict=False),
+        lambda right: lambda groups, indices, extents: chain(*(map(pairwise, groups))),
         PROBES["add"].text,
     ),
     "left over dropped": (

@@ -12,7 +12,7 @@ from lamina.ir.dtypes import ALL
 from lamina.ir.kernel import NUMPY, interpret, verify
 from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import REGISTRY
-from lamina.passes.lower import lower
+from lamina.passes.graphs.lower import lower
 from lamina.passes.schedules.target import LEVELS
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples as arrays

@@ -8,7 +8,7 @@ import lamina
 from lamina import jit
 from lamina.jit import backend
 from lamina.nn import functional as F
-from lamina.passes import pack_matmuls as module
+from lamina.passes.programs import pack_matmuls as module
 
 
 def long(x, w, b):

@@ -16,7 +16,7 @@ from training_programs import random_step
 
 from lamina.ir.kernel import interpret, parse
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.pack_matmuls import Options
+from lamina.passes.programs.pack_matmuls import Options
 from lamina.passes.schedules.target import AVX2, LEVELS, NEON, Target
 
 MADE_UP = Target("made up", 2, "x86-64-v2", registers=8)  # no masks, no fma, no halves

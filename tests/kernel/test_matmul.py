@@ -7,13 +7,13 @@ from native import run_code
 
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.types import NUMPY
+from lamina.passes.kernels.proof import prove
 from lamina.passes.llvm import generate
 from lamina.passes.llvm import reductions as module
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.units import Units
-from lamina.passes.pack_matmuls import Options, pack_matmuls
-from lamina.passes.program import Alias, Array, Call, Program, interpret, verify
-from lamina.passes.proof import prove
+from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
+from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, verify
 from lamina.passes.schedules.target import AVX2, BASELINE
 
 TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]

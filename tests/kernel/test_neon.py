@@ -26,15 +26,15 @@ from training_programs import random_step
 
 from lamina.ir.kernel import NUMPY, VOCABULARY, interpret, parse, verify
 from lamina.ir.kernel.types import kind
-from lamina.passes.assign_layouts import assign_layouts
 from lamina.passes.llvm import binding, blas_jobs, enter, pool
 from lamina.passes.llvm.binding import emit_object, emit_position_independent, host_target, machine
 from lamina.passes.llvm.code import Code, Phase
 from lamina.passes.llvm.elf import shared_object
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.link import link
-from lamina.passes.pack_matmuls import Options
-from lamina.passes.program import interpret as interpret_program
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.pack_matmuls import Options
+from lamina.passes.programs.program import interpret as interpret_program
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import BASELINE, NEON
 

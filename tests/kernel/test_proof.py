@@ -18,15 +18,15 @@ from training_programs import gradients
 
 from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.kernel import parse
-from lamina.passes import proof
-from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.kernels import proof
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.link import link
-from lamina.passes.memory_plan import Place, verify
-from lamina.passes.pack_matmuls import Options, pack_matmuls
-from lamina.passes.plan_memory import plan_memory
-from lamina.passes.program import Array, Call, Program
+from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.memory_plan import Place, verify
+from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
+from lamina.passes.programs.plan_memory import plan_memory
+from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.steps import Winograd
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2

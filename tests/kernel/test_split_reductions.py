@@ -5,11 +5,11 @@ import pytest
 from native import Native, call_of, run_code
 
 from lamina.ir.kernel import interpret, parse, verify
-from lamina.passes.collapse import canonical, collapsed
+from lamina.passes.kernels.collapse import canonical, collapsed
+from lamina.passes.kernels.split_reductions import split_reductions
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.schedules.target import AVX512, LEVELS
-from lamina.passes.split_reductions import split_reductions
 
 SUM = """\
 kernel sum(x: f32[100001]) -> (y: f32[]) {

@@ -15,21 +15,16 @@ from lamina.ir.kernel.form import Buffer
 from lamina.ir.kernel.scalar import op, read
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes.blocking import block, squeezed
-from lamina.passes.convolution import convolution as recognised
+from lamina.passes.graphs.lower import lower
+from lamina.passes.kernels.blocking import block, squeezed
+from lamina.passes.kernels.product import product_of
+from lamina.passes.kernels.winograd import PAIRS, shape_of, weight_products, weight_transform
 from lamina.passes.llvm import conv_winograd, generate
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.conv_winograd import WinogradCode, shape_of
+from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.winograd import choose_winograd, pack_winograd
-from lamina.passes.llvm.winograd_transforms import (
-    PAIRS,
-    input_transform,
-    output_transform,
-    weight_products,
-    weight_transform,
-)
-from lamina.passes.lower import lower
+from lamina.passes.llvm.winograd_transforms import input_transform, output_transform
+from lamina.passes.schedules.choose_winograd import choose_winograd, pack_winograd
 from lamina.passes.schedules.steps import Schedule, Winograd
 from lamina.passes.schedules.target import AVX2, LEVELS
 
@@ -201,7 +196,8 @@ def test_every_choice_can_be_written():
         height, width = rng.choice((2, 7, 14, 56, 112)), rng.choice((3, 7, 28, 33))
         shape = (rng.choice((1, 8, 32)), blocks, chunks, height, width, rng.choice((1, 2)))
         kernel = plain_kernel(shape, lanes)
-        roles = recognised(kernel)
+        product = product_of(kernel)
+        roles = product and product.convolution
         assert roles is not None
         how = choose_winograd(kernel, roles, target, rng.choice((1, 2, 16)))
         if how is not None:

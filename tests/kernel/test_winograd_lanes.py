@@ -7,13 +7,13 @@ from native import run_code
 from test_winograd import tolerance
 from training_programs import gradients
 
-from lamina.passes import batch_innermost as layouts
-from lamina.passes.batch_innermost import Options, batch_innermost
 from lamina.passes.llvm import generate
-from lamina.passes.llvm import winograd as module
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_winograd import WinogradCode
-from lamina.passes.program import Program, interpret
+from lamina.passes.programs import batch_innermost as layouts
+from lamina.passes.programs.batch_innermost import Options, batch_innermost
+from lamina.passes.programs.program import Program, interpret
+from lamina.passes.schedules import choose_winograd as module
 from lamina.passes.schedules.target import AVX512, LEVELS
 
 TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]

@@ -17,19 +17,23 @@ from planted_bugs import BUGS
 # tests/jit/planted.py has them.  The first is a fault that was: ShuffleNet wrote beside its arrays.
 PLANTED = {
     "an axis over groups of channels is cut into lanes": [
-        ("passes.blocking:_closure", "_within_blocks(index[CHANNEL], lanes)", "names_in(index[CHANNEL])"),
         (
-            "passes.blocking:_blocked_index",
+            "passes.kernels.blocking:_closure",
+            "_within_blocks(index[CHANNEL], lanes)",
+            "names_in(index[CHANNEL])",
+        ),
+        (
+            "passes.kernels.blocking:_blocked_index",
             "(name, c) for name, c in part.terms if c % lanes",
             '(name, 1) for name, c in part.terms if name.endswith("i")',
         ),
     ],
     "blocks are read from the wrong one": [
-        ("passes.blocking:_blocked_index", "rest.constant // lanes", "0"),
+        ("passes.kernels.blocking:_blocked_index", "rest.constant // lanes", "0"),
     ],
     "a place is taken for another remainder's": [
         (
-            "passes.residues:_piece",
+            "passes.kernels.residues:_of_remainders",
             "terms[place] = outer * step + Affine((), remainder)",
             "terms[place] = outer * step",
         ),
@@ -43,7 +47,7 @@ PLANTED = {
     ],
     "taps of a packed weight are turned": [
         (
-            "passes.pack_convolution:packed",
+            "passes.programs.pack_convolution:packed",
             'read("weight", access.index, access.other)',
             'read("weight", (*access.index[:-2], access.index[-1], access.index[-2]), 0)',
         ),

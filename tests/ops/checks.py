@@ -40,7 +40,7 @@ from lamina.ir.lowering import Decomposition, NotLowered
 from lamina.ir.op import Op
 from lamina.ir.text import parse
 from lamina.ir.verify import verify
-from lamina.passes.lower import decompose, interpret_lowered, lower
+from lamina.passes.graphs.lower import decompose, interpret_lowered, lower
 
 WIDE = (dtypes.float64, dtypes.float32)
 

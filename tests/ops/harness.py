@@ -20,7 +20,7 @@ from lamina.ir.op import Op
 from lamina.ir.sample import Operand, Sample
 from lamina.ir.shapes import fitting, number_dtype
 from lamina.ir.types import Type, type_of
-from lamina.passes.lower import numbered
+from lamina.passes.graphs.lower import numbered
 
 LAYOUTS = ("contiguous", "transposed", "strided", "broadcast")
 SIZES: dict[str, Callable[[tuple[int, ...]], bool]] = {

@@ -26,7 +26,7 @@ from lamina.ir import dtypes
 from lamina.ir.graph import Builder
 from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY, Op
-from lamina.passes.differentiate import differentiate
+from lamina.passes.graphs.differentiate import differentiate
 from lamina.runtime import enable_grad, grad, no_grad
 from lamina.runtime.dispatch import run_general
 from lamina.runtime.inplace import inplace, write

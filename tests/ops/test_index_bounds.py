@@ -12,8 +12,8 @@ import lamina
 import lamina.nn.functional as F
 from lamina.ir.lowering import KernelForm
 from lamina.ir.op import REGISTRY
-from lamina.passes.index_check import trusted
-from lamina.passes.lower import lower
+from lamina.passes.graphs.lower import lower
+from lamina.passes.kernels.index_check import trusted
 from lamina.runtime import kernels, plan
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples as arrays

@@ -8,8 +8,8 @@ from lamina.ir.dtypes import float32, float64, int64
 from lamina.ir.graph import Graph
 from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY as OPS
-from lamina.passes.build_program import build_program
-from lamina.passes.program import interpret as run
+from lamina.passes.programs.build_program import build_program
+from lamina.passes.programs.program import interpret as run
 
 UNARY = ("neg", "abs", "tanh", "sigmoid", "relu", "sin", "square")
 BINARY = ("add", "sub", "mul", "maximum")

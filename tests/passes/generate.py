@@ -18,7 +18,7 @@ from lamina.ir.errors import LaminaError
 from lamina.ir.op import REGISTRY
 from lamina.ir.views import MAPS
 from lamina.ir.write import write
-from lamina.passes.functionalise import functionalise, homes_of, written
+from lamina.passes.graphs.functionalise import functionalise, homes_of, written
 
 DTYPES = (float32, float32, float64, float16, int64, int32, uint8, bool_)
 NUMBERS = (0.0, -0.0, 1.0, 1, 0, 2.0, 0.5, -1.0, 3, 0.3, 4.0, float("inf"), float("nan"), True)

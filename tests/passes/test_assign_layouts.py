@@ -14,11 +14,14 @@ from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.scalar import read
 from lamina.ir.kernel.types import NUMPY
 from lamina.ir.kernel.verify import verify as verify_kernel
-from lamina.passes import assign_layouts as module
-from lamina.passes import blocking, pack_convolution
-from lamina.passes.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
-from lamina.passes.image_layout import permuted
-from lamina.passes.program import Program
+from lamina.passes.kernels import blocking
+from lamina.passes.programs import assign_layouts as module
+from lamina.passes.programs import pack_convolution
+from lamina.passes.programs.assign_layouts import Options, assign_layouts, block_kernel, unblock_kernel
+from lamina.passes.programs.image_layout import permuted
+from lamina.passes.programs.pack_matmuls import pack_matmuls
+from lamina.passes.programs.program import Program
+from lamina.passes.schedules.steps import Peel
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.runtime.native import Executable
 
@@ -57,6 +60,18 @@ def refused(name: str) -> Program:
 def test_what_cannot_be_blocked_is_left_alone(name):
     before = refused(name)
     assert str(assign_layouts(before, AVX512)) == str(before)
+
+
+def test_a_pointwise_convolution_that_stands_alone_is_a_product():
+    """Blocks would be made of its image, and its result be copied out of them; between others they are."""
+    b = Builder("net", (2, 16, 6, 6))
+    before = b.program(b.conv(b.image, 32, 1))
+    after = pack_matmuls(assign_layouts(before, AVX512), AVX512)
+    assert [call.how.has(Peel) for call in after.calls if call.name != "pack"] == [True]
+    check(before, after)
+    b = Builder("net", (2, 16, 6, 6))
+    after = assign_layouts(b.program(b.conv(b.conv(b.image, 32, 1), 32, 1)), AVX512)
+    assert [call.name for call in after.calls].count("block") == 1
 
 
 def test_a_call_with_a_schedule_is_left_alone():
@@ -230,7 +245,7 @@ def blocks_begin_at_the_first_channel(monkeypatch):
 
 
 def pads_are_not_zero(monkeypatch):
-    monkeypatch.setattr(blocking, "_filled", lambda kernel, *rest: blocking._Zeros(kernel).kernel(kernel))
+    monkeypatch.setattr(blocking, "_filled", lambda kernel, *rest: blocking._zeros_beyond(kernel))
 
 
 def weights_packed_for_other_lanes(monkeypatch):

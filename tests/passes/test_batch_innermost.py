@@ -5,8 +5,8 @@ from image_programs import Builder, check
 from training_programs import gradients, random_step, small_step
 
 from lamina.ir.errors import GraphError
-from lamina.passes import image_layout
-from lamina.passes.batch_innermost import batch_innermost
+from lamina.passes.programs import image_layout
+from lamina.passes.programs.batch_innermost import batch_innermost
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 SEEDS = range(30)

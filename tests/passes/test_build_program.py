@@ -8,11 +8,11 @@ from lamina.ir import Builder, parse, symbol, type_of
 from lamina.ir.dtypes import float16, float32, int64
 from lamina.ir.errors import GraphError
 from lamina.ir.graph import Constant
-from lamina.passes import build_program as module
-from lamina.passes.build_program import build_program
-from lamina.passes.expand import expand
-from lamina.passes.fuse import fuse
-from lamina.passes.program import Call, interpret, verify
+from lamina.passes.graphs.expand import expand
+from lamina.passes.graphs.fuse import fuse
+from lamina.passes.programs import build_program as module
+from lamina.passes.programs.build_program import build_program
+from lamina.passes.programs.program import Call, interpret, verify
 
 CASES = {
     "kernels, another shape of the same array, a step of the host": """
@@ -108,7 +108,7 @@ def test_build_program_shares_kernels_of_equal_nodes():
 
 def test_build_program_leaves_a_single_kernel_as_it_was_lowered():
     """Later passes know convolutions and products by the form that their records give."""
-    from lamina.passes.lower import lower
+    from lamina.passes.graphs.lower import lower
 
     with Builder("f") as b:
         x, w = b.param(t(1, 4, 6, 6)), b.param(t(8, 4, 3, 3))

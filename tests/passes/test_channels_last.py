@@ -5,8 +5,8 @@ from image_programs import Builder, check
 from training_programs import random_step, small_step
 
 from lamina.ir.errors import GraphError
-from lamina.passes import image_layout
-from lamina.passes.channels_last import channels_last
+from lamina.passes.programs import image_layout
+from lamina.passes.programs.channels_last import channels_last
 
 SEEDS = range(20)
 

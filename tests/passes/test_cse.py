@@ -7,8 +7,8 @@ from golden_cases import shown
 
 from lamina.ir import Builder, Constant, parse, type_of, verify
 from lamina.ir.dtypes import float32
-from lamina.passes.cse import cse
-from lamina.passes.dce import dce
+from lamina.passes.graphs.cse import cse
+from lamina.passes.graphs.dce import dce
 
 CASES = {
     "operands of a commutative op may be exchanged, results too merge": """

@@ -5,7 +5,7 @@ from generate import agree, arrays_for, pure_graph, random_graph
 from golden_cases import shown
 
 from lamina.ir import parse, verify
-from lamina.passes.dce import dce
+from lamina.passes.graphs.dce import dce
 
 CASES = {
     "what no result needs goes, with what it alone needed; params stay": """

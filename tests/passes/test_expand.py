@@ -7,8 +7,8 @@ from fusing import arrays_for, t
 from lamina.ir import Builder, graph_text, interpret, parse, verify
 from lamina.ir.dtypes import float16, int64
 from lamina.ir.op import REGISTRY as OPS
-from lamina.passes.expand import expand
-from lamina.passes.fuse import fuse
+from lamina.passes.graphs.expand import expand
+from lamina.passes.graphs.fuse import fuse
 
 CASES = {
     "halves widen on the way in and are rounded on the way out": """

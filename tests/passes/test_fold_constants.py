@@ -7,7 +7,7 @@ from golden_cases import shown
 
 from lamina.ir import Builder, Constant, fused, parse, type_of, verify
 from lamina.ir.dtypes import float32
-from lamina.passes.fold_constants import fold_constants
+from lamina.passes.graphs.fold_constants import fold_constants
 
 CASES = {
     "numbers stay numbers, and what is made of a creation op is kept": """

@@ -9,7 +9,7 @@ from lamina import nn
 from lamina.ir import Builder, interpret, parse, type_of, verify
 from lamina.ir.dtypes import float32, float64
 from lamina.ir.op import REGISTRY
-from lamina.passes.fold_conv_bn import fold_conv_bn
+from lamina.passes.graphs.fold_conv_bn import fold_conv_bn
 from lamina.runtime import modes
 
 CONV = "{stride=(1,1), padding=((1,1),(0,0)), dilation=(1,1), groups=1}"

@@ -5,7 +5,7 @@ import numpy as np
 from lamina.ir.interpret import interpret
 from lamina.ir.text import parse
 from lamina.ir.verify import verify
-from lamina.passes.freeze import freeze
+from lamina.passes.graphs.freeze import freeze
 
 BEFORE = """\
 graph f(%x: f32[4,8], %w: f32[3,8], %s: f32[3,1], %b: f32[3]) -> (f32[4,3], f32[3,8]) {

@@ -7,7 +7,7 @@ from golden_cases import shown
 
 from lamina.ir import parse, verify
 from lamina.ir.write import write
-from lamina.passes.functionalise import functionalise, written
+from lamina.passes.graphs.functionalise import functionalise, written
 
 ROW = '{index=(("int",0),("slice",0,3,1))}'
 CASES = {

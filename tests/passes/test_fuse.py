@@ -1,21 +1,26 @@
 """fuse: how many kernels, which nodes in each, what stays apart, and that results stay what they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fusing import OPS, Maker, arrays_for, check_program, t
 
 from lamina.ir import Builder, interpret, parse, verify
 from lamina.ir.dtypes import bool_, float16, float64, int64
-from lamina.ir.errors import KernelError
+from lamina.ir.errors import KernelError, Unsayable
 from lamina.ir.fused import fused
 from lamina.ir.graph import Constant
-from lamina.passes import fuse as module
-from lamina.passes.build_program import build_program
-from lamina.passes.cse import cse
-from lamina.passes.dce import dce
-from lamina.passes.differentiate import Options, differentiate
-from lamina.passes.expand import expand
-from lamina.passes.fuse import fuse
+from lamina.ir.kernel.affine import Affine
+from lamina.ir.kernel.scalar import cast
+from lamina.passes.graphs import compose as composing
+from lamina.passes.graphs import fuse as module
+from lamina.passes.graphs.cse import cse
+from lamina.passes.graphs.dce import dce
+from lamina.passes.graphs.differentiate import Options, differentiate
+from lamina.passes.graphs.expand import expand
+from lamina.passes.graphs.fuse import fuse
+from lamina.passes.programs.build_program import build_program
 
 CASES = {
     "bias and activation join a product, a softmax does not": """
@@ -268,25 +273,58 @@ def _inside(node):
 
 
 def test_fuse_leaves_nodes_alone_that_make_no_kernel_after_all(monkeypatch):
-    """Elementwise ops join unasked; `compose` has the last word when the graph is made."""
+    """Elementwise ops join unasked; composing has the last word when the graph is made."""
 
     def refusing(body):
-        raise KernelError("nothing can be said")
+        raise Unsayable("nothing can be said")
 
     with Builder("f") as b:
         x = b.param(t(8, 8))
         graph = b.finish(OPS["relu"](OPS["softmax"](x, 1)) * 2.0)
-    monkeypatch.setattr(module, "compose", refusing)
+    monkeypatch.setattr(module, "draft", refusing)
     assert [n.op.name for n in fuse(graph).nodes] == ["softmax", "relu", "mul"]
 
 
+def beside(store):
+    return replace(store, index=(store.index[0] + Affine((), 1), *store.index[1:]))
+
+
+COMPOSED_WRONGLY = {
+    "a store leaves": lambda stores: map(beside, stores),
+    "is f32, its value is f64": lambda stores: [replace(s, value=cast(s.value, "f64")) for s in stores],
+    "every element of an output is written": lambda stores: [],
+}
+
+
+@pytest.mark.parametrize("rule", COMPOSED_WRONGLY)
+def test_fuse_hides_no_wrong_kernel(rule, monkeypatch):
+    """A bug in composing breaks a rule of kernels, and escapes: it is no refusal, and no lost fusion."""
+    wrong, right = COMPOSED_WRONGLY[rule], composing._Composer.stores
+
+    def stores(self, *result):
+        made = right(self, *result)
+        return wrong(made) if len(self.body.nodes) > 1 else made  # each node alone is composed rightly
+
+    monkeypatch.setattr(composing._Composer, "stores", stores)
+    for memo in ("_kernels", "_drafts"):
+        monkeypatch.setattr(composing, memo, {})
+    with Builder("f") as b:
+        graph = b.finish(OPS["relu"](OPS["softmax"](b.param(t(8, 8)), 1)) * 2.0)
+    with pytest.raises(KernelError, match=rule) as error:
+        build_program(fuse(graph))
+    assert not isinstance(error.value, Unsayable) and error.value.__context__ is None
+
+
 def test_fuse_asks_compose_of_all_chains_that_it_makes():
-    """No group of random graphs is undone at the end: what joins unasked can be said, as can all drafts."""
+    """No group of random graphs is undone at the end: what joins unasked can be said, and all is a kernel."""
     undone = []
     for seed in range(40):
-        fusion = module._Fusion(dce(expand(Maker(seed).graph(24))), module.CPU, module.draft)
-        fusion.fused()  # which would raise where a draft is no kernel
-        undone += [g for g in fusion.groups if len(g.nodes) > 1 and not fusion.said(g)]
+        fusion = module._Fusion(dce(expand(Maker(seed).graph(24))), module.CPU)
+        fusion.fused()
+        for group in fusion.groups:
+            if len(group.nodes) > 1 and not group.host:
+                undone += [] if fusion.sayable(group, unasked=False) else [group]
+                composing.compose(fusion.body(group))  # which would raise where a draft is no kernel
     assert not undone
 
 

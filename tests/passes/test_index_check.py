@@ -6,7 +6,7 @@ import pytest
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse, verify
 from lamina.ir.kernel.interpret import check_indices, interpret
-from lamina.passes.index_check import index_check, trusted
+from lamina.passes.kernels.index_check import index_check, trusted
 
 GATHER = """\
 kernel gather(t: f32[6,4], r: i64[3]) -> (y: f32[3,4]) {

@@ -6,8 +6,8 @@ from golden_cases import shown
 
 from lamina.ir import parse, verify
 from lamina.ir.interpret import interpret
-from lamina.passes.dce import dce
-from lamina.passes.join_parts import join_parts
+from lamina.passes.graphs.dce import dce
+from lamina.passes.graphs.join_parts import join_parts
 
 ROW = '{{shape=({n},2), chain=(("basic_index",(("index",({part},("slice",0,2,1))),)),)}} : f32[{n},2]'
 

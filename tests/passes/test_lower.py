@@ -11,7 +11,7 @@ from lamina.ir import dtypes, lowering
 from lamina.ir.errors import KernelError
 from lamina.ir.op import REGISTRY, Op
 from lamina.ir.types import type_of
-from lamina.passes.lower import decompose, interpret_lowered, lower, numbered
+from lamina.passes.graphs.lower import decompose, interpret_lowered, lower, numbered
 
 STD = {"dim": (1,), "correction": 1, "keepdim": False}
 

@@ -12,18 +12,19 @@ from image_programs import Builder, check, random_images
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
-from lamina.ir.kernel.form import Fold, Kernel, Local, Rewrite, Stage
+from lamina.ir.kernel.form import Fold, Kernel, Local, Stage
 from lamina.ir.kernel.scalar import Cast, Expr, Op, Read, in_order, ref
+from lamina.ir.kernel.substitute import Substitution
 from lamina.ir.kernel.verify import verify as verify_kernel
-from lamina.passes import pack_matmuls as module
-from lamina.passes.assign_layouts import assign_layouts
-from lamina.passes.batch_innermost import batch_innermost
-from lamina.passes.blocking import fresh
-from lamina.passes.channels_last import channels_last
-from lamina.passes.pack_matmuls import Options, pack_matmuls
-from lamina.passes.program import Call, Program
+from lamina.passes.kernels.blocking import fresh
+from lamina.passes.programs import pack_matmuls as module
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.channels_last import channels_last
+from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
+from lamina.passes.programs.program import Call, Program
+from lamina.passes.programs.split_calls import split_calls
 from lamina.passes.schedules.target import AVX2, AVX512
-from lamina.passes.split_calls import split_calls
 
 PASSES = {
     "batch_innermost": lambda program: batch_innermost(program, AVX512),
@@ -58,13 +59,13 @@ def named(program: Program, seed: int) -> Program:
 def _named(kernel: Kernel, rng: random.Random) -> Kernel:
     stages: list[Stage] = []
     for stage in kernel.stages:
-        rewriting = Rewrite()
+        named = dict[Expr, Expr]()
         for expr in () if isinstance(stage, Fold) else _before(kernel, stage.value):
             if rng.random() < 0.5:
                 name = fresh(kernel.replace(stages=(*kernel.stages, *stages)), "t")
-                stages.append(Local(name, (), rewriting.expr(expr)))
-                rewriting.memo[expr] = ref(name)
-        stages.append(rewriting.stage(stage))
+                stages.append(Local(name, (), Substitution(exprs=named).expr(expr)))
+                named[expr] = ref(name)
+        stages.append(Substitution(exprs=named).stage(stage))
     return verify_kernel(kernel.replace(stages=tuple(stages)))
 
 

@@ -11,12 +11,12 @@ from lamina.ir import Builder as GraphBuilder
 from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.scalar import op
-from lamina.passes import pack_matmuls as module
-from lamina.passes.collapse import collapsed
-from lamina.passes.compose import compose
+from lamina.passes.graphs.compose import compose
+from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.pack_matmuls import Options, pack_matmuls, product
-from lamina.passes.program import Program
+from lamina.passes.programs import pack_matmuls as module
+from lamina.passes.programs.pack_matmuls import Options, by_columns, pack_matmuls
+from lamina.passes.programs.program import Program
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 WEIGHT = Options(frozenset((1,)))
@@ -209,7 +209,7 @@ def test_factors_of_one_text_that_are_not_the_same_are_packed_apart(change):
     ids=lambda text: text.split("(")[0].removeprefix("kernel "),
 )
 def test_what_is_no_product_by_columns_is_left_alone(text):
-    assert product(collapsed(parse(text))) is None
+    assert by_columns(collapsed(parse(text))) is None
 
 
 def test_convolutions_are_left_to_their_own_passes():

@@ -17,8 +17,8 @@ from lamina.ir.sample import Operand
 from lamina.ir.text import parse
 from lamina.ir.types import type_of
 from lamina.ir.verify import verify
-from lamina.passes.differentiate import Options, differentiate
-from lamina.passes.pair_complex import pair_complex
+from lamina.passes.graphs.differentiate import Options, differentiate
+from lamina.passes.graphs.pair_complex import pair_complex
 
 NAMES = sorted(
     name

@@ -17,10 +17,10 @@ from lamina.ir import Builder, Value, interpret, parse, type_of, verify
 from lamina.ir.dtypes import bfloat16, bool_, float32
 from lamina.ir.errors import GraphError
 from lamina.ir.op import REGISTRY
-from lamina.passes import partition as module
-from lamina.passes.differentiate import Options as Differentiation
-from lamina.passes.differentiate import joint
-from lamina.passes.partition import Options, backward_half, nbytes, partition
+from lamina.passes.graphs import partition as module
+from lamina.passes.graphs.differentiate import Options as Differentiation
+from lamina.passes.graphs.differentiate import joint
+from lamina.passes.graphs.partition import Options, backward_half, nbytes, partition
 
 # What a layer does: the product is saved, the chain of pointwise ops is computed again.
 LAYER = """\

@@ -11,11 +11,11 @@ from lamina.ir import Builder, interpret, verify
 from lamina.ir.errors import ArgumentValueError, GraphError
 from lamina.ir.kernel import parse as parse_kernel
 from lamina.passes import pipeline as module
-from lamina.passes.build_program import build_program
-from lamina.passes.differentiate import Options as Derived
-from lamina.passes.differentiate import differentiate
+from lamina.passes.graphs.differentiate import Options as Derived
+from lamina.passes.graphs.differentiate import differentiate
 from lamina.passes.pipeline import PIPELINE, Options, optimise, program_passes, to_program
-from lamina.passes.program import interpret as run
+from lamina.passes.programs.build_program import build_program
+from lamina.passes.programs.program import interpret as run
 from lamina.passes.run import name_of
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.passes.triton.target import ANY
@@ -125,7 +125,7 @@ def test_to_program_names_the_pass_that_broke_a_kernel(monkeypatch):
     to_program(graph, (None,), AVX2, Options(verify=True))
     monkeypatch.setattr(module, "pack_matmuls", lambda program, target, options: misread(program))
     to_program(graph, (None,), AVX2)  # nobody looks
-    with pytest.raises(GraphError, match=r"pass .* \(3 of 3\) broke the program\n.* a kernel breaks a rule"):
+    with pytest.raises(GraphError, match=r"pass .* \(4 of 4\) broke the program\n.* a kernel breaks a rule"):
         to_program(graph, (None,), AVX2, Options(verify=True))
 
 
@@ -135,11 +135,11 @@ def test_to_program_stops_after_a_pass():
     def stopped(name, target=AVX2):
         return [name_of(step) for step in program_passes(target, Options(stop_after=name))]
 
-    assert stopped("assign_layouts") == ["batch_innermost", "assign_layouts"]
+    assert stopped("assign_layouts") == ["factor_sums", "batch_innermost", "assign_layouts"]
     assert stopped("pack_matmuls") == stopped(None)
     assert stopped("fuse") == stopped("build_program") == []
     assert stopped("channels_last", ANY) == ["channels_last"]
     assert str(to_program(graph, (None,), AVX2, Options(stop_after="dce"))) == str(build_program(graph))
     assert Options(stop_after="assign_layouts").passes() == PIPELINE
-    with pytest.raises(ArgumentValueError, match="dce, fuse, build_program, batch_innermost"):
+    with pytest.raises(ArgumentValueError, match="dce, fuse, build_program, factor_sums, batch_innermost"):
         Options(stop_after="polish").passes()

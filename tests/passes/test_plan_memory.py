@@ -17,11 +17,12 @@ from sample_programs import (
 
 from lamina.ir.errors import GraphError
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
+from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.ir.kernel.types import NUMPY
-from lamina.passes import plan_memory as module
-from lamina.passes.memory_plan import MemoryPlan, Place, aligned, verify
-from lamina.passes.plan_memory import in_place, plan_memory
-from lamina.passes.program import Alias, Array, Call, Program, interpret, run_host
+from lamina.passes.programs import plan_memory as module
+from lamina.passes.programs.memory_plan import MemoryPlan, Place, aligned, verify
+from lamina.passes.programs.plan_memory import in_place, plan_memory
+from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, run_host
 
 SEEDS = range(150)
 SCRATCH = 100  # bytes for every second call: not a multiple of the alignment
@@ -161,8 +162,12 @@ def test_a_part_is_inside_of_its_source():
 
 # ---- refusals
 def test_what_had_better_not_be_in_place():
+    from_first_row = parse_kernel(
+        "kernel f(x: f32[5,5]) -> (y: f32[5,5]) {\n  parallel i:5 j:5\n  y[i, j] = (x[i, j] - x[0, j])\n}"
+    )
     x, row = Array("x", "f32", (5, 5)), Array("row", "f32", (5,))
     assert in_place(transpose(x).kernel, 0, 0) is None  # reads at another index than it writes
+    assert in_place(from_first_row, 0, 0) is None  # so does this, at one of several
     assert in_place(add_row(x, row).kernel, 0, 1) is None  # another shape
     assert str(in_place(add_row(x, row).kernel, 0, 0).outputs[0]) == "y: f32[5,5] inplace a"
 

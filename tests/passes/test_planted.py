@@ -19,7 +19,7 @@ from generate import agree, arrays_for, pure_graph, random_graph
 from golden_cases import shown
 
 from lamina.ir import parse, verify
-from lamina.passes.dce import dce
+from lamina.passes.graphs.dce import dce
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "passes"
 TEXTS = {
@@ -167,7 +167,7 @@ BUGS = {
 
 def step_of(name, right, wrong):
     """The pass of an edited copy of its module."""
-    return getattr(edited(f"lamina.passes.{name}", right, wrong), name)
+    return getattr(edited(f"lamina.passes.graphs.{name}", right, wrong), name)
 
 
 def net_that_sees(name, step):

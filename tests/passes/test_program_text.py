@@ -9,18 +9,19 @@ from sample_programs import random_program
 from training_programs import random_step, small_step
 
 from lamina.ir.errors import GraphError, KernelError
-from lamina.passes import program_text as module
-from lamina.passes.assign_layouts import assign_layouts
-from lamina.passes.batch_innermost import batch_innermost
-from lamina.passes.channels_last import channels_last
-from lamina.passes.pack_matmuls import Options, pack_matmuls
-from lamina.passes.program import Array, Program, interpret, verify
-from lamina.passes.program_text import constants_of, parse, program_text
-from lamina.passes.prologue import prologue
+from lamina.passes.programs import program_text as module
+from lamina.passes.programs.assign_layouts import assign_layouts
+from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.channels_last import channels_last
+from lamina.passes.programs.factor_sums import factor_sums
+from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
+from lamina.passes.programs.program import Array, Program, interpret, verify
+from lamina.passes.programs.program_text import constants_of, parse, program_text
+from lamina.passes.programs.prologue import prologue
+from lamina.passes.programs.split_calls import split_calls
 from lamina.passes.run import verified
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
-from lamina.passes.split_calls import split_calls
 from lamina.runtime.native import Executable
 
 TABLE = np.arange(100, dtype=np.float32).reshape(2, 50)
@@ -63,6 +64,7 @@ def test_text_is_read_back():
 
 PASSES = (
     lambda program: program,
+    partial(factor_sums, target=AVX512),
     partial(batch_innermost, target=AVX512),
     partial(assign_layouts, target=AVX2),
     partial(pack_matmuls, target=AVX512),

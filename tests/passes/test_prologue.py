@@ -11,9 +11,9 @@ from lamina.ir.dtypes import int64
 from lamina.ir.errors import GraphError
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
-from lamina.passes import prologue as module
-from lamina.passes.program import Array, Host, Program, interpret, verify
-from lamina.passes.prologue import prologue
+from lamina.passes.programs import prologue as module
+from lamina.passes.programs.program import Array, Host, Program, interpret, verify
+from lamina.passes.programs.prologue import prologue
 
 
 def layer():

@@ -9,8 +9,8 @@ from lamina.ir import Builder, Constant, symbol, type_of, verify
 from lamina.ir.dtypes import bool_, float16, float32, float64, int8, int32, int64, uint8
 from lamina.ir.op import REGISTRY
 from lamina.ir.views import step
-from lamina.passes.dce import dce
-from lamina.passes.simplify import RULES, composed, holds, simplify
+from lamina.passes.graphs.dce import dce
+from lamina.passes.graphs.simplify import RULES, composed, holds, simplify
 
 op = REGISTRY
 n = symbol("n")

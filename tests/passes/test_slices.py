@@ -7,12 +7,12 @@ from lamina.ir import Builder
 from lamina.ir.errors import GraphError
 from lamina.ir.kernel import parse, verify
 from lamina.ir.kernel.form import Kernel
-from lamina.passes.fuse import fuse
+from lamina.passes.graphs.fuse import fuse
+from lamina.passes.kernels.slices import sliced
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.program import Alias, Array, Program
-from lamina.passes.program import verify as verify_program
+from lamina.passes.programs.program import Alias, Array, Program
+from lamina.passes.programs.program import verify as verify_program
 from lamina.passes.schedules.target import BASELINE
-from lamina.passes.slices import sliced
 
 CASES = {
     "rows from one on": ("x: f32[8,4]", "f32[2,4]", "i:2 j:4", "y[i, j] = x[i+6, j]"),

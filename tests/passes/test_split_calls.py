@@ -5,10 +5,10 @@ import pytest
 
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.verify import verify as verify_kernel
-from lamina.passes import split_calls as module
-from lamina.passes.plan_memory import plan_memory
-from lamina.passes.program import Array, Call, Program, interpret, verify
-from lamina.passes.split_calls import split_calls
+from lamina.passes.programs import split_calls as module
+from lamina.passes.programs.plan_memory import plan_memory
+from lamina.passes.programs.program import Array, Call, Program, interpret, verify
+from lamina.passes.programs.split_calls import split_calls
 
 COUNT = """\
 kernel count(ids: i64[{n}]) -> (y: i64[6]) {{

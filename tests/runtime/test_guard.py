@@ -10,7 +10,7 @@ PROGRAM = """
 import numpy as np
 from lamina.ir.kernel import parse
 from lamina.passes.llvm import generate, memory
-from lamina.passes.program import Array, Call, Program
+from lamina.passes.programs.program import Array, Call, Program
 from lamina.runtime import guard
 from lamina.runtime.native import Executable
 
@@ -73,9 +73,9 @@ def test_another_value_is_refused():
 FREED = """
 import numpy as np
 from lamina.ir.kernel import parse
-from lamina.passes.memory_plan import MemoryPlan
+from lamina.passes.programs.memory_plan import MemoryPlan
 from lamina.passes.llvm import link
-from lamina.passes.program import Array, Call, Program
+from lamina.passes.programs.program import Array, Call, Program
 from lamina.runtime.native import Executable
 
 copy = parse("kernel copy(x: f32[8]) -> (y: f32[8]) {\\n  parallel i:8\\n  y[i] = (x[i] + 1.0)\\n}")
@@ -96,8 +96,8 @@ def test_what_is_freed_is_poisoned():
 def test_the_plan_shares_nothing():
     from image_programs import small_network
 
-    from lamina.passes.memory_plan import verify
-    from lamina.passes.plan_memory import PAGE, plan_memory
+    from lamina.passes.programs.memory_plan import verify
+    from lamina.passes.programs.plan_memory import PAGE, plan_memory
 
     for guard in (1, 2):
         plan = verify(plan_memory(small_network(), guard=guard))

@@ -29,7 +29,7 @@ from lamina.ir.types import type_of
 from lamina.passes import cache as disk
 from lamina.passes.llvm.binding import Library, emit_object, host_target
 from lamina.passes.llvm.link import Manifest, link
-from lamina.passes.program import Array, Host, Program, interpret
+from lamina.passes.programs.program import Array, Host, Program, interpret
 from lamina.passes.schedules.target import AVX2, BASELINE, LEVELS, NEON
 from lamina.runtime import entry, memory, native, workers
 from lamina.runtime.native import Executable, load_program, store_program

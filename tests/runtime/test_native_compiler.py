@@ -43,7 +43,7 @@ def test_helpers_make_the_same_objects(eager):
     wanted = tuple(emit_object(text, host_target()) for text in given)
     for helpers in (0, 1, 2):
         compiler, objects = compile_all(given, helpers)
-        assert objects == wanted and compiler.misses == 12 and len(compiler._processes) == helpers
+        assert objects == wanted and compiler.misses == 12 and len(compiler._helpers) == helpers
 
 
 def test_helpers_do_some_of_the_work(eager, monkeypatch):
@@ -62,7 +62,7 @@ def test_a_helper_begins_only_where_a_core_is_idle(eager, monkeypatch):
     for idle in (False, True):
         monkeypatch.setattr(module, "a_core_is_idle", lambda idle=idle: idle)
         compiler, _ = compile_all(texts(4), None)
-        assert bool(compiler._processes) == idle
+        assert bool(compiler._helpers) == idle
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -78,6 +78,47 @@ def test_what_runs_now_counts_and_not_what_ran(tmp_path, monkeypatch):
         told.write_text(text)
         assert module.a_core_is_idle(str(told)) == idle
     assert not module.a_core_is_idle(str(tmp_path / "none"))
+
+
+LOOP = """define void @loop(ptr %p, i64 %n, i64 %m) {
+  br label %body
+body:
+  %i = phi i64 [0, %0], [%next, %body]
+  %row = mul i64 %i, %m
+  %at = getelementptr float, ptr %p, i64 %row
+  %x = load float, ptr %at
+  %y = fadd float %x, 1.0
+  store float %y, ptr %at
+  %next = add i64 %i, 1
+  %again = icmp slt i64 %next, %n
+  br i1 %again, label %body, label %exit
+exit:
+  ret void
+}
+"""
+
+
+def test_a_text_alone_is_compiled_with_the_options_that_it_asks_for(eager):
+    asking = f"; -disable-lsr\n{LOOP}"
+    plain, asked = (emit_object(text, host_target()) for text in (LOOP, asking))
+    assert plain != asked
+    for given in ([LOOP, asking], [asking, LOOP]):
+        for helpers in (0, 1):
+            _, objects = compile_all(given, helpers, pause=0.5)
+            assert objects == tuple({LOOP: plain, asking: asked}[text] for text in given)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_threads_of_this_process_that_spin_do_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    told, tasks = tmp_path / "loadavg", tmp_path / "task"
+    told.write_text("0.00 0.00 0.00 2/99 5")
+    for number, states in enumerate(("R", "RS", "RR")):
+        for thread, state in enumerate(states):
+            (tasks / str(thread)).mkdir(parents=True, exist_ok=True)
+            (tasks / str(thread) / "stat").write_text(f"{thread} (a name) with ) {state} 1 2 3")
+        assert module.a_core_is_idle(str(told), str(tasks)) == (number == 2)
 
 
 def test_one_text_twice_is_compiled_once():
@@ -110,7 +151,7 @@ def test_without_processes_it_works_alone(eager, monkeypatch):
 
     monkeypatch.setattr(module.subprocess, "Popen", refused)
     compiler, objects = compile_all(texts(3))
-    assert len(objects) == 3 and compiler._processes == []
+    assert len(objects) == 3 and compiler._helpers == []
 
 
 def test_a_text_that_llvm_refuses_is_an_error_here(eager):
@@ -127,7 +168,7 @@ def test_an_error_leaves_no_helper_behind(eager):
         for text in texts(6):
             compiler.add(text)
         raise KeyboardInterrupt
-    assert compiler._processes and all(process.poll() is not None for process in compiler._processes)
+    assert compiler._helpers and all(one.process.poll() is not None for one in compiler._helpers)
 
 
 def test_the_helper_ends_with_its_input():

@@ -1,0 +1,78 @@
+"""The kernel that looks at the indices another kernel trusts, so that native code checks them itself.
+
+kernel gather(t: f32[6,4], r: i64[3]) -> (y: f32[3,4]) {
+  parallel i:3 j:4
+  y[i, j] = t[r[i], j]
+}
+->
+kernel index_check(r: i64[3]) -> (bad: bool[1]) {
+  parallel
+  bad0 = any(i:3) ((r[i] < i64(0)) | (r[i] >= i64(6)))
+  bad[0] = bad0
+}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Buffer, Kernel, Reduce, Store
+from ...ir.kernel.scalar import Expr, Read, Ref, const, op, ref, walk
+from ...ir.kernel.types import greatest, kind
+from ...ir.kernel.verify import verify
+from ...ir.memo import MEMO
+
+
+def trusted(kernel: Kernel) -> Iterator[tuple[Expr, int]]:
+    """Every index from data that the kernel's code uses untested, and the size that it must be below.
+
+    What follows from the coordinates alone is the kernel builder's business, as affine indices are.
+    """
+    places = [(access.buffer, access.index) for _, access in kernel.reads if access.other is None]
+    for buffer, index in (*places, *((store.buffer, store.index) for store in kernel.stores)):
+        for part, size in zip(index, kernel.buffers[buffer].shape, strict=True):
+            if isinstance(part, Expr) and any(isinstance(expr, (Read, Ref)) for expr in walk(part)):
+                yield part, int(size)
+
+
+@lru_cache(MEMO)
+def index_check(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]] | None:
+    """The check of a bound kernel, and which of its inputs that reads.
+
+    None where an index follows from a stage's result, or from another trusted read: those are checked by
+    the interpreter.
+    """
+    stages: list[Reduce] = []
+    wrong: list[Expr] = []
+    used: set[str] = set()
+    for part, size in dict.fromkeys(trusted(kernel)):
+        dtype = kernel.dtype_of(part)
+        inner = [expr for expr in walk(part) if isinstance(expr, Read)]
+        indirect = any(isinstance(p, Expr) for access in inner for p in access.index)
+        if dtype is None or indirect or any(isinstance(expr, Ref) for expr in walk(part)):
+            return None
+        tests = [op("lt", part, const(0, dtype))] if kind(dtype) == "i" else []
+        tests += [op("ge", part, const(size, dtype))] if size <= greatest(dtype) else []
+        if not tests:
+            continue
+        free = kernel.free_axes(part)
+        name, test = f"bad{len(wrong)}", op("bit_or", *tests) if len(tests) == 2 else tests[0]
+        axes = tuple(axis for axis in kernel.axes if axis.name in free)
+        if axes:
+            stages.append(Reduce(name, "any", axes, test))
+        wrong.append(ref(name) if axes else test)  # one index alone is no reduction
+        used.update(access.buffer for access in inner)
+    any_wrong: Expr = const(False, "bool")
+    for one in wrong:
+        any_wrong = one if len(wrong) == 1 or one is wrong[0] else op("bit_or", any_wrong, one)
+    positions = tuple(n for n, buffer in enumerate(kernel.inputs) if buffer.name in used)
+    made = Kernel(
+        "index_check",
+        tuple(kernel.inputs[n] for n in positions),
+        (Buffer("bad", "bool", (1,)),),
+        (),
+        (*stages, Store("bad", (Affine((), 0),), any_wrong)),
+    )
+    return verify(made), positions

@@ -1,0 +1,136 @@
+"""Winograd's transforms as numbers, and the convolutions that they are for.
+
+    y = At [ (G w) * (Bt d) ]        m outputs, a window of n = m + 2 inputs, 3 taps
+
+The points are {0, 1, -1, inf} for m = 2 and {0, +-sqrt(2), +-1/sqrt(2), inf} for m = 4: the latter's error is
+half that of the usual {0, +-1, +-2, inf}, and the transforms cost the same.
+Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.polynomial import polymul
+
+from ...ir.kernel.affine import Affine, as_affine
+from ...ir.kernel.form import Kernel, Local, Reduce, Store
+from ...ir.kernel.scalar import Op, Read
+
+TAPS = 3
+# By outputs of a tile: the points a > 0 of the pairs +-a.
+PAIRS = {2: (1.0,), 4: (2**0.5, 0.5**0.5)}
+
+
+# ---- numbers
+def weight_transform(tile: int) -> np.ndarray:
+    """G: [tile + 2, 3] in float64, a row for each of 0, a, -a, b, -b, ..., inf."""
+    points = [0.0] + [sign * a for a in PAIRS[tile] for sign in (1, -1)]
+    rows = []
+    for k, p in enumerate(points):
+        scale = float(np.prod([p - other for j, other in enumerate(points) if j != k]))
+        rows.append([1 / scale, p / scale, p * p / scale])
+    return np.array([*rows, [0, 0, 1]])
+
+
+def weight_products(tile: int) -> np.ndarray:
+    """G[a, r] * G[b, s], [n * n, 9] in float64: what takes the taps of a weight to U."""
+    g = weight_transform(tile)
+    return np.einsum("ar,bs->abrs", g, g).reshape(len(g) ** 2, TAPS**2)
+
+
+def pair_polynomials(pairs: tuple[float, ...]) -> tuple[list[list[float]], list[float]]:
+    """Coefficients in x * x, lowest first: for each pair the product of (x * x - b * b) over the others, and
+    the product over all."""
+
+    def product(roots: list[float]) -> list[float]:
+        total = np.array([1.0])
+        for b in roots:
+            total = polymul(total, [-b * b, 1.0])
+        return [float(c) for c in total]
+
+    return [product([b for b in pairs if b != a]) for a in pairs], product(list(pairs))
+
+
+# ---- kernels
+@dataclass(frozen=True)
+class Shape:
+    """A 3 x 3 convolution of stride 1, as its kernel says it: axes, buffers and sizes.
+
+    block: channels of a vector, which are a block of the image; 0 where vectors are of images.
+    lane: the axis of a result's vectors.  channel, out: the axes of channels, or of their blocks.
+    image, weight: the buffers' numbers.  at, weight_at: the floats from their starts to what is read.
+    origin: where the first window begins.  size: of the image.
+    """
+
+    block: int
+    lane: str
+    batch: str | None
+    channel: str
+    out: str
+    places: tuple[str, ...]
+    taps: tuple[str, ...]
+    image: int
+    weight: int
+    at: Affine
+    weight_at: Affine
+    origin: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+def shape_of(kernel: Kernel) -> Shape | None:
+    """What Winograd's code needs to know of a kernel; None where it can't stand for that.
+
+    Vectors of channels:  x[n, co, i+r-p, j+s-p, ci] * w[16*ko+ki, 16*co+ci, r, s]
+    Vectors of images:    x[c, i+r-p, j+s-p, n] * w[r, s, c, k], where a window may run backwards
+    """
+    sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
+    if kernel.symbols or len(sums) != 1 or any(s.axes for s in kernel.stages if s is not sums[0]):
+        return None
+    match sums[0]:
+        case Reduce(_, "sum", axes, Op("mul", (Read() as one, Read() as other))):
+            summed = frozenset(axis.name for axis in axes)
+            return _shape(kernel, summed, one, other) or _shape(kernel, summed, other, one)
+    return None
+
+
+def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) -> Shape | None:
+    buffers, extent = kernel.buffers, kernel.extents
+    if {buffers[access.buffer].dtype for access in (image, weight)} != {"f32"}:
+        return None
+    at, weight_at = (buffers[access.buffer].offset(access.index) for access in (image, weight))
+    places, taps, origin, size, rest = [], [], [], [], []
+    for part, length in zip(image.index, buffers[image.buffer].shape, strict=True):
+        if not isinstance(part, Affine) or len(part.terms) != 2:
+            rest.append(part)
+            continue
+        (place, step), (tap, by) = sorted(part.terms, key=lambda term: term[0] in summed)
+        if place in summed or tap not in summed or step != 1 or by not in (1, -1) or extent[tap] != TAPS:
+            return None
+        places.append(place)
+        taps.append(tap)
+        origin.append(part.constant + min(0, by * (TAPS - 1)))
+        size.append(int(length))
+    outs = next((p for p in weight.index if isinstance(p, Affine) and p.names - summed), Affine())
+    batch = sorted(kernel.parallel_names - outs.names - set(places))
+    inner = sorted(summed - set(taps), key=at.coefficient)  # the axes of channels, of the least stride first
+    outer = sorted(outs.names, key=weight_at.coefficient)
+    if len(places) != 2 or len(batch) > 1 or len(inner) != len(outer) or len(outer) not in (1, 2):
+        return None
+    n, block = as_affine(batch[0]) if batch else Affine(), 0 if len(outer) == 1 else int(extent[outer[0]])
+    (c, *ci), (k, *ki), (r, s) = ([as_affine(a) for a in axes] for axes in (inner[::-1], outer[::-1], taps))
+    if block:
+        fits = {*rest} == {n, c, *ci} and weight.index == (k * block + ki[0], c * block + ci[0], r, s)
+        fits = fits and extent[inner[0]] == block and at.coefficient(inner[0]) == 1
+        fits = fits and all(at.coefficient(tap) > 0 for tap in taps)
+    else:
+        fits = {*rest} == {n, c} and {*weight.index} == {r, s, c, k} and len(batch) == 1
+        fits = fits and at.coefficient(batch[0]) == weight_at.coefficient(outer[0]) == 1
+    if not fits:
+        return None
+    return Shape(
+        block, outer[0] if block else batch[0], batch[0] if batch else None, inner[-1], outer[-1],
+        tuple(places), tuple(taps), list(buffers).index(image.buffer), list(buffers).index(weight.buffer),
+        at, weight_at, tuple(origin), tuple(size),
+    )  # fmt: skip

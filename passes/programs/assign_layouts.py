@@ -1,0 +1,305 @@
+"""Lay images out by blocks of channels, pack weights, and choose how each convolution runs.
+
+    program net(%x: f32[1,16,8,8], %w: f32[32,16,3,3]) -> (%y) {
+      %y: f32[1,32,8,8] = conv_relu(%x, %w)
+    }
+        ->
+    program net(%x: f32[1,16,8,8], %w: f32[32,16,3,3]) -> (%y2) {
+      %x1: f32[1,1,8,8,16] = block(%x)
+      %u: f32[1,36,16,32] = pack_winograd(%w, %g)
+      %y: f32[1,2,8,8,16] = conv_relu(%x1, %w, %u)  # winograd F(4x4,3x3) ...
+      %y2: f32[1,32,8,8] = unblock(%y)
+    }
+
+A convolution wants its images blocked and makes a blocked one; every other kernel whose channels are one
+plain axis follows its operands.  What can't be blocked, and the results, stay as they are: `block` and
+`unblock` convert between the two, once for each array that needs it.  Packing a weight is a call like any
+other, so that it is hoisted with all that depends on weights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
+from ...ir.kernel.scalar import read
+from ..kernels.blocking import (
+    CHANNEL,
+    Blocked,
+    block,
+    blocked_shape,
+    can_block,
+    fresh,
+    names_in,
+    squeezed,
+    zero_of,
+)
+from ..kernels.product import Convolution, product_of
+from ..kernels.winograd import weight_products
+from ..schedules.choose_winograd import choose_winograd, pack_winograd
+from ..schedules.default import runs_once
+from ..schedules.steps import Schedule, Vectorise, Winograd, tiles, unrolls
+from ..schedules.target import Target
+from .pack_convolution import Direct, direct
+from .program import Array, Call, Program, Step
+
+MOST_TAPS = 16  # of a window that is unrolled
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a program must hold to.
+
+    winograd: whether a convolution may be computed from sums of its inputs.  One inf or NaN then spoils the
+    places around those that it reaches, and the last bits differ from those of a direct sum.  threads: how
+    many to find work for.
+    """
+
+    winograd: bool = True
+    threads: int = 2
+
+
+def assign_layouts(program: Program, target: Target, options: Options | None = None) -> Program:
+    """The program with blocked images, packed weights and chosen convolutions; its params and results as
+    they were."""
+    return _Assignment(program, target, options or Options()).program()
+
+
+class _Assignment:
+    """Walks a program once.
+
+    plain, blocked: which of the new arrays hold an old one, in each form.  made_blocked: the old ones that
+    are computed in blocks.
+    """
+
+    def __init__(self, program: Program, target: Target, options: Options):
+        self.old, self.target, self.options = program, target, options
+        self.steps: list[Step] = []
+        self.plain: dict[Array, Array] = {a: a for a in (*program.params, *program.constants)}
+        self.blocked: dict[Array, Array] = {}
+        self.made_blocked: set[Array] = set()
+        self.constants: dict[Array, np.ndarray] = dict(program.constants)
+        self.packed: dict[tuple[Array, str], Array] = {}
+        self.tables: dict[int, Array] = {}
+
+    def program(self) -> Program:
+        for step in self.old.steps:
+            if not (isinstance(step, Call) and step.how is None and self.call(step)):
+                self.as_it_was(step)
+        results = tuple(self.as_plain(array) for array in self.old.results)
+        return self.old.replace(steps=tuple(self.steps), results=results, constants=self.constants)
+
+    # ---- the two forms of an array
+    def as_plain(self, array: Array) -> Array:
+        if array not in self.plain:
+            source = self.blocked[array]
+            made = Array(array.name, array.dtype, array.shape)
+            self.steps.append(
+                Call(unblock_kernel(array.dtype, array.shape, self.target.lanes), (source,), (made,))
+            )
+            self.plain[array] = made
+        return self.plain[array]
+
+    def as_blocked(self, array: Array) -> Array:
+        if array not in self.blocked:
+            lanes = self.target.lanes
+            made = Array(array.name, array.dtype, blocked_shape(array.shape, lanes))
+            self.steps.append(
+                Call(block_kernel(array.dtype, array.shape, lanes), (self.plain[array],), (made,))
+            )
+            self.blocked[array] = made
+        return self.blocked[array]
+
+    # ---- steps
+    def as_it_was(self, step: Step) -> None:
+        inputs = tuple(None if a is None else self.as_plain(a) for a in step.inputs)
+        self.steps.append(replace(step, inputs=inputs))
+        self.plain |= {array: array for array in step.outputs}
+
+    def call(self, step: Call) -> bool:
+        """Append the call on blocked arrays; False where it stays as it was."""
+        kernel = squeezed(step.kernel)
+        found = product_of(kernel)
+        roles = found and found.convolution
+        if roles is not None and self.wants_blocks(kernel, roles):
+            return not self.stands_alone(step, roles) and self.convolve(step, kernel, roles)
+        given = {
+            buffer.name
+            for buffer, array in zip(kernel.inputs, step.inputs, strict=True)
+            if array in self.made_blocked
+        }
+        made = block(kernel, given, self.target.lanes) if given else None
+        if made is None:
+            return False
+        self.append(step, made.kernel, made.buffers, {}, blocked_schedule(made))
+        return True
+
+    def append(
+        self,
+        step: Call,
+        kernel: Kernel,
+        buffers: frozenset[str],
+        instead: Mapping[str, tuple[Array, ...]],
+        how: object,
+    ) -> None:
+        """A call of `kernel` in place of a step.  buffers: those blocked.  instead: other operands."""
+        inputs: list[Array] = []
+        for buffer, array in zip(step.kernel.inputs, step.inputs, strict=True):
+            name = buffer.name
+            found = instead.get(name)
+            inputs += found or (self.as_blocked(array) if name in buffers else self.as_plain(array),)
+        outputs = []
+        for buffer, old, array in zip(kernel.outputs, step.kernel.outputs, step.outputs, strict=True):
+            shape = tuple(int(n) for n in buffer.shape)
+            made = array if shape == array.shape else Array(array.name, array.dtype, shape)
+            if old.name in buffers:
+                self.blocked[array] = made
+                self.made_blocked.add(array)
+            else:
+                self.plain[array] = made
+            outputs.append(made)
+        self.steps.append(Call(kernel, tuple(inputs), tuple(outputs), how))
+
+    # ---- convolutions
+    def wants_blocks(self, kernel: Kernel, roles: Convolution) -> bool:
+        """Whether the outputs can come in blocks, and the weight is read by the convolution alone."""
+        lanes = self.target.lanes
+        weight = [access for _, access in kernel.reads if access.buffer == roles.weight]
+        return (
+            len(set(weight)) == 1
+            and all(buffer.inplace is None for buffer in kernel.outputs)
+            and all(kernel.buffers[name].dtype == "f32" for name in (roles.input, roles.weight))
+            and all(can_block(buffer.shape, lanes) for buffer in kernel.outputs)
+            and not any(store.axes for store in kernel.stores)
+            # where something else stands in the place of channels, that would be cut into blocks
+            and all(names_in(store.index[CHANNEL]) <= {roles.out, roles.group} for store in kernel.stores)
+        )
+
+    def stands_alone(self, step: Call, roles: Convolution) -> bool:
+        """Whether it is a product of matrices between plain arrays: blocks would cost a copy at both ends."""
+        plain = self.made_blocked.isdisjoint(a for a in step.inputs if a is not None)
+        return roles.is_pointwise and plain and set(step.outputs) <= set(self.old.results)
+
+    def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
+        how = None
+        if self.options.winograd:
+            how = choose_winograd(kernel, roles, self.target, self.options.threads)
+        if how is not None:
+            return self.by_winograd(step, kernel, roles, how)
+        made = direct(kernel, roles, self.target)
+        if made is None:
+            return False
+        return self.directly(step, roles, made)
+
+    def directly(self, step: Call, roles: Convolution, made: Direct) -> bool:
+        operands = dict(zip((b.name for b in step.kernel.inputs), step.inputs, strict=True))
+        weight = self.as_plain(operands[roles.weight])
+        instead = {roles.weight: (self.pack(weight, made.pack, (), made.pack_schedule),)}
+        self.append(step, made.kernel, made.buffers, instead, made.how)
+        return True
+
+    def by_winograd(self, step: Call, kernel: Kernel, roles: Convolution, how: Winograd) -> bool:
+        made = block(
+            kernel, [roles.input, *(b.name for b in kernel.outputs)], self.target.lanes, beside=[roles.weight]
+        )
+        if made is None:
+            return False
+        operands = dict(zip((b.name for b in step.kernel.inputs), step.inputs, strict=True))
+        weight = self.as_plain(operands[roles.weight])
+        pack = pack_winograd(weight.shape, how, self.target.lanes)
+        table = self.tables.get(how.tile)
+        if table is None:
+            numbers = weight_products(how.tile)
+            table = self.tables[how.tile] = Array(f"g{how.tile}", "f64", numbers.shape)
+            self.constants[table] = numbers
+        rows = {"a": 12 if how.tile == 4 else 8}
+        schedule = Schedule(Vectorise("ki"), *tiles(rows), *unrolls({"r": 3, "s": 3}))
+        u = self.pack(weight, pack, (table,), schedule)
+        buffer = Buffer(fresh(made.kernel, "u"), "f32", u.shape)
+        at = [b.name for b in made.kernel.inputs].index(roles.weight) + 1
+        inputs = made.kernel.inputs
+        new = made.kernel.replace(inputs=(*inputs[:at], buffer, *inputs[at:]))
+        self.append(step, new, made.buffers, {roles.weight: (weight, u)}, Schedule(how))
+        return True
+
+    def pack(self, array: Array, kernel: Kernel, beside: tuple[Array, ...], how: object) -> Array:
+        """What a kernel with one output makes of the array: once, however often it is wanted."""
+        key = array, str(kernel)
+        if key not in self.packed:
+            (output,) = kernel.outputs
+            made = Array(f"{array.name}_{output.name}", output.dtype, tuple(map(int, output.shape)))
+            self.steps.append(Call(kernel, (array, *beside), (made,), how))
+            self.packed[key] = made
+        return self.packed[key]
+
+
+def blocked_schedule(made: Blocked) -> Schedule | None:
+    """A kernel over blocks: the lanes along the block, and some places of a row together, so that they share
+    what they compute with, and windows what they read.  None leaves it to the default."""
+    kernel = made.kernel
+    lanes = [inner for _, inner in made.axes.values() if inner in kernel.parallel_names]
+    stored = [store.index[-2] for store in kernel.stores if len(store.index) > 2]
+    rows = [a for a in kernel.parallel if stored and all(at == Affine(((a.name, 1),)) for at in stored)]
+    if (
+        len(lanes) != 1
+        or not rows
+        or not rows[0].extent
+        or any(isinstance(s, Local) and s.axes for s in kernel.stages)
+    ):
+        return None
+    row, extent = rows[0].name, int(rows[0].extent)
+    summed = [axis for stage in kernel.stages if isinstance(stage, (Reduce, Fold)) for axis in stage.axes]
+    if prod(int(axis.extent) for axis in summed) > MOST_TAPS:
+        return None
+    size = next(n for n in range(min(8, extent), 0, -1) if extent % n == 0)
+    if size < 4 and summed and not runs_once(kernel):
+        size = min(
+            4, extent
+        )  # the last one overlaps, as in a pointwise kernel, which may run in place, none may
+    inner = {axis.name: int(axis.extent) for axis in summed[-1:]}
+    return Schedule(Vectorise(lanes[0]), *tiles({row: size}), *unrolls(inner))
+
+
+def block_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:
+    """y[n, co, i, ci] = x[n, 16*co+ci, i else 0]"""
+    to = blocked_shape(shape, lanes)
+    places = tuple(Axis(f"i{d}", n) for d, n in enumerate(to[:-1]))
+    axes = (*places, Axis("ci", lanes))
+    at = tuple(Affine(((axis.name, 1),)) for axis in axes)
+    channel = at[CHANNEL] * lanes + at[-1]
+    source = (*at[:CHANNEL], channel, *at[CHANNEL + 1 : -1])
+    value = read("x", source, zero_of(dtype) if shape[CHANNEL] % lanes else None)
+    return Kernel(
+        "block", (Buffer("x", dtype, shape),), (Buffer("y", dtype, to),), axes, (Store("y", at, value),)
+    )
+
+
+def unblock_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:
+    """y[n, 16*co+ci, i] = x[n, co, i, ci] for co ci; what is left of a last block is stored by itself."""
+    source = blocked_shape(shape, lanes)
+    places = tuple(Axis(f"i{d}", n) for d, n in enumerate(shape) if d != CHANNEL)
+    at = {f"i{d}": Affine(((f"i{d}", 1),)) for d in range(len(shape))}
+    before, after = (
+        [at[f"i{d}"] for d in range(CHANNEL)],
+        [at[f"i{d}"] for d in range(CHANNEL + 1, len(shape))],
+    )
+    whole, rest = divmod(shape[CHANNEL], lanes)
+
+    def store(block: Affine, lane: str, axes: tuple[Axis, ...]) -> Store:
+        inner = Affine(((lane, 1),))
+        return Store(
+            "y", (*before, block * lanes + inner, *after), read("x", (*before, block, *after, inner)), axes
+        )
+
+    stores = []
+    if whole:
+        stores.append(store(Affine((("co", 1),)), "ci", (Axis("co", whole), Axis("ci", lanes))))
+    if rest:
+        stores.append(store(Affine((), whole), "cr", (Axis("cr", rest),)))
+    buffers = (Buffer("x", dtype, source),), (Buffer("y", dtype, shape),)
+    return Kernel("unblock", *buffers, places, tuple(stores))

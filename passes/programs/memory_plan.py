@@ -1,0 +1,270 @@
+"""Where every array of a program is in memory, and the check that no read finds anything but what it should.
+
+    plan of net: arena of 128 bytes
+      %x at param 0
+      %h at arena+0
+      %y at result 0, in place of %h
+      at the end: result 0 -> param 0
+
+plan_memory.py makes such plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...ir.errors import GraphError
+from ...ir.kernel.form import Kernel
+from ...ir.printing import Namer
+from ..kernels.index_check import trusted
+from .program import Alias, Array, Call, Host, Program, Step
+
+ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset in
+    the arena; beyond: bytes from the beginning of the param, result or constant on.
+    """
+
+    kind: str
+    at: int
+    beyond: int = 0
+
+    @property
+    def start(self) -> int:
+        """Bytes from the beginning of the memory that it is in."""
+        return self.at if self.kind == "arena" else self.beyond
+
+    def plus(self, nbytes: int) -> Place:
+        """The place that many bytes on."""
+        if self.kind == "arena":
+            return Place("arena", self.at + nbytes)
+        return Place(self.kind, self.at, self.beyond + nbytes)
+
+    def __str__(self) -> str:
+        if self.kind == "arena":
+            return f"arena+{self.at}"
+        return f"{self.kind} {self.at}" + (f"+{self.beyond}" if self.beyond else "")
+
+
+@dataclass(frozen=True)
+class Move:
+    """Bytes copied from one place to another."""
+
+    source: Place
+    target: Place
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPlan:
+    """Where everything in a program is.
+
+    program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
+    by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
+    its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a plan
+    that guards memory.
+    """
+
+    program: Program
+    places: Mapping[Array, Place]
+    arena: int
+    moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
+    scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
+    fences: tuple[int, ...] = ()
+
+    def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
+        """The places of a step's inputs (None: an operand left out) and outputs.
+
+        The input that an output is in place of is where that output is: if the two are apart, a move goes
+        before.
+        """
+        outputs = tuple(self.places[array] for array in step.outputs)
+        inputs = [None if array is None else self.places[array] for array in step.inputs]
+        if isinstance(step, Call):
+            for n, source in declared(step.kernel):
+                inputs[source] = outputs[n]
+        return tuple(inputs), outputs
+
+    def replace(self, **changes: Any) -> MemoryPlan:
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        program, namer = self.program, Namer()
+        names = {array: namer.name(array.name) for array in program.arrays()}
+        lines = [f"plan of {program.name}: arena of {self.arena} bytes"]
+        lines += [f"  %{names[a]} at {self.places[a]}" for a in (*program.params, *program.constants)]
+        for number, step in enumerate(program.steps):
+            lines += [f"  before {step.name}: {move}" for move in self.moves.get(number, ())]
+            over = {n: step.inputs[i] for n, i in declared(step.kernel)} if isinstance(step, Call) else {}
+            for n, array in enumerate(step.outputs):
+                source = over.get(n)
+                note = "" if source is None else f", in place of %{names[source]}"
+                note = f", the memory of %{names[step.inputs[0]]}" if isinstance(step, Alias) else note
+                lines.append(f"  %{names[array]} at {self.places[array]}{note}")
+            if isinstance(step, Call) and step in self.scratch:
+                place, nbytes = self.scratch[step]
+                lines.append(f"  scratch of {step.name} at {place}: {nbytes} bytes")
+        lines += [f"  at the end: {move}" for move in self.moves.get(len(program.steps), ())]
+        return "\n".join(lines)
+
+
+def may_fail(step: Step) -> bool:
+    """Whether a step can raise: an op of the host, or a kernel whose indices are checked before it runs."""
+    return isinstance(step, Host) or (isinstance(step, Call) and any(trusted(step.kernel)))
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
+    """(output, input), by position, for each output that the kernel writes in place."""
+    names = [buffer.name for buffer in kernel.inputs]
+    for n, buffer in enumerate(kernel.outputs):
+        if buffer.inplace is not None:
+            yield n, names.index(buffer.inplace)
+
+
+def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, int]]:
+    """For every array the one whose memory it has, itself or what it is an alias of, and from which of its
+    bytes on.
+    """
+    found: dict[Array, Array] = {array: array for array in program.arrays()}
+    beyond = dict.fromkeys(found, 0)
+    for step in program.steps:
+        if isinstance(step, Alias):
+            (source,), (view,) = step.inputs, step.outputs
+            found[view] = found[source]
+            beyond[view] = beyond[source] + step.nbytes_before
+    return found, beyond
+
+
+# ---- the verifier -----------------------------------------------------------------------------------------
+def verify(plan: MemoryPlan) -> MemoryPlan:
+    """The plan, if every read finds what was written for it.
+
+    The program is followed step by step with a note of what each range of bytes holds.  Raises GraphError
+    where an array is gone when it is read, where a step's outputs or scratch lie over what it reads without
+    being in place of it, where a caller's array is overwritten that should not be, or before something that
+    may fail.
+    """
+    return _Memory(plan).follow()
+
+
+class _Memory:
+    def __init__(self, plan: MemoryPlan):
+        self.plan, self.program = plan, plan.program
+        # by memory: from which byte to which it holds which array, from which of the array's bytes on
+        self.held: dict[tuple[str, int], list[tuple[int, int, Array, int]]] = {}
+        self.root, self.beyond = roots(plan.program)
+        self.overwritten = False
+        program = plan.program
+        self.owners = {
+            "param": program.params,
+            "result": program.results,
+            "constant": tuple(program.constants),
+        }
+
+    def refuse(self, rule: str, *details: str) -> GraphError:
+        return GraphError(f"plan of {self.program.name}: {rule}", *details)
+
+    def range(self, place: Place, nbytes: int) -> tuple[tuple[str, int], int, int]:
+        if place.kind == "arena":
+            if place.at < 0 or place.at + nbytes > self.plan.arena:
+                raise self.refuse(f"{nbytes} bytes at {place} are not inside the arena")
+            return ("arena", 0), place.at, place.at + nbytes
+        owner = self.owners[place.kind][place.at]
+        if place.beyond < 0 or place.beyond + nbytes > owner.nbytes:
+            raise self.refuse(f"{nbytes} bytes at {place} are not inside {owner}")
+        return (place.kind, place.at), place.beyond, place.beyond + nbytes
+
+    def write(self, place: Place, array: Array | None, nbytes: int, beyond: int = 0) -> None:
+        """Note that the bytes hold `array` now (None: nothing of use), from its byte `beyond` on."""
+        memory, low, high = self.range(place, nbytes)
+        if low % ALIGNMENT and not self.plan.fences:
+            raise self.refuse(f"{place} is written to, and not aligned", f"by: {array}")
+        if place.kind == "constant" or (place.kind == "param" and place.at not in self.program.into):
+            raise self.refuse(f"{place} is written over", f"by: {array}")
+        self.overwritten = self.overwritten or place.kind == "param"
+        kept = [e for e in self.held.get(memory, []) if e[1] <= low or e[0] >= high]
+        self.held[memory] = kept + ([(low, high, array, beyond)] if array is not None else [])
+
+    def read(self, place: Place, array: Array, by: str) -> None:
+        held = self.holding(place, array.nbytes)
+        if array.nbytes and held != (self.root[array], self.beyond[array]):
+            raise self.refuse(f"{array} is not at {place} any more", f"read by: {by}")
+
+    def holding(self, place: Place, nbytes: int) -> tuple[Array, int] | None:
+        """The array that all of these bytes are of, and the byte of it that is their first."""
+        memory, low, high = self.range(place, nbytes)
+        for start, end, array, beyond in self.held.get(memory, []):
+            if start <= low and high <= end:
+                return array, beyond + low - start
+        return None
+
+    def apart(self, one: Place, size: int, two: Place, other: int) -> bool:
+        memory, low, high = self.range(one, size)
+        where, start, end = self.range(two, other)
+        return memory != where or high <= start or end <= low or low == high or start == end
+
+    def follow(self) -> MemoryPlan:
+        plan, program = self.plan, self.program
+        for array in (*program.params, *program.constants):
+            memory, low, high = self.range(plan.places[array], array.nbytes)
+            self.held[memory] = [(low, high, array, 0)]
+        for number, step in enumerate(program.steps):
+            if self.overwritten and may_fail(step):
+                raise self.refuse(f"{step.name} may fail after a param was overwritten")
+            inputs, outputs = plan.arguments(step)
+            if isinstance(step, Alias):
+                (source,) = inputs
+                if source is None or source.plus(step.nbytes_before) != outputs[0]:
+                    raise self.refuse("an alias is where its source is", f"{step.outputs[0]} at {outputs[0]}")
+                continue
+            self.move(number)
+            for array, place in zip(step.inputs, inputs, strict=True):
+                if array is not None and place is not None:
+                    self.read(place, array, step.name)
+            self.apart_in_step(step, inputs, outputs)
+            if isinstance(step, Call) and step in plan.scratch:
+                self.write(plan.scratch[step][0], None, plan.scratch[step][1])
+            for array, place in zip(step.outputs, outputs, strict=True):
+                self.write(place, array, array.nbytes)
+        self.move(len(program.steps))
+        for position, (array, at) in enumerate(zip(program.results, program.into, strict=True)):
+            self.read(Place("result", position) if at is None else Place("param", at), array, "the caller")
+        return plan
+
+    def move(self, number: int) -> None:
+        """Follow the copies before a step; what they copy is seen from what their source holds."""
+        for move in self.plan.moves.get(number, ()):
+            held = self.holding(move.source, move.nbytes)
+            if held is None and move.nbytes:
+                raise self.refuse("a copy takes what was overwritten", f"copy: {move}")
+            array, beyond = held or (None, 0)
+            self.write(move.target, array, move.nbytes, beyond)
+
+    def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
+        """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
+        shared = set(declared(step.kernel)) if isinstance(step, Call) else set()
+        written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
+        if isinstance(step, Call) and step in self.plan.scratch:
+            written.append(self.plan.scratch[step])
+        for n, (place, nbytes) in enumerate(written):
+            others = [(at, a, i) for i, (at, a) in enumerate(zip(inputs, step.inputs, strict=True))]
+            for at, array, i in others:
+                if at is None or array is None or (n, i) in shared or isinstance(step, Host):
+                    continue
+                if not self.apart(place, nbytes, at, array.nbytes):
+                    raise self.refuse(f"{step.name} writes over its operand {array}", f"at: {place}")
+            for at, size in written[:n]:
+                if not self.apart(place, nbytes, at, size):
+                    raise self.refuse(f"{step.name} writes two things to one place", f"at: {place}")

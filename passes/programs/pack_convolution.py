@@ -1,0 +1,203 @@
+"""Write a convolution over blocked images and a packed weight, as the kernels that the CPU runs.
+
+    y[n, k, i, j] = sum(c, r, s) x[n, c, i+r-1, j+s-1 else 0] * w[k, c, r, s]
+        ->
+    p[k2, r, co, s, ci, kv, ki] = w[32*k2+16*kv+ki, 16*co+ci, r, s]
+    y[n, 2*k2+kv, i, j, ki] = sum(r, co, s, ci) (x[n, co, i+r-1, j+s-1, ci else 0]
+                                                 * p[k2, r, co, s, ci, kv, ki])
+
+Weights are packed once, when they change.  Both are kernels as any other.  The second runs by rows of the
+output: of a window that leaves the image above or below, the loop over r takes the rows inside (`bound`); to
+the left and right the first and the last tile of a row have code of their own, in which taps outside are left
+out (`peel`).  Of narrow images that windows don't leave, several rows run together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Buffer, Kernel, Store
+from ...ir.kernel.scalar import Read, read
+from ...ir.kernel.substitute import Substitution
+from ..kernels.blocking import CHANNEL, block, can_block, fresh, split_axis
+from ..kernels.product import Convolution
+from ..schedules.steps import (
+    Block,
+    Bound,
+    Peel,
+    Prefetch,
+    Schedule,
+    Vectorise,
+    tiles,
+    unrolls,
+)
+from ..schedules.target import AHEAD, Target
+
+MOST_TAPS = 16  # along a row, for code that knows of each whether it lies in the image
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A convolution's kernels.
+
+    kernel: the convolution itself, with the packed weight in place of the plain one.
+    buffers: those of it that are blocked.  how: its schedule.
+    """
+
+    kernel: Kernel
+    buffers: frozenset[str]
+    how: Schedule
+    pack: Kernel
+    pack_schedule: Schedule
+
+
+def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
+    """The kernels of a convolution by blocks of output channels; None where its arrays can't be blocked."""
+    lanes = target.lanes
+    given = [buffer.name for buffer in kernel.outputs]
+    if can_block(kernel.buffers[roles.input].shape, lanes):
+        given.append(roles.input)
+    made = block(kernel, given, lanes, beside=[roles.weight])
+    if made is None or roles.out not in made.axes:
+        return None
+    new, (out, lane) = made.kernel, made.axes[roles.out]
+    channel, channel_lane = made.axes.get(roles.channel or "", (roles.channel, None))
+    outside = new.unproved(_read(new, roles.input))
+    if CHANNEL in outside:  # a depthwise one, of an image that is not blocked, beyond the last channel
+        return None
+    guarded = bool(outside)
+    if guarded and None in roles.taps[:-1]:  # rows beside the image would be no taps of a loop
+        return None
+    by_rows = guarded or int(new.extents[roles.places[-1]]) >= 4
+    tile = register_tile(new, roles, int(new.extents[out]), target, by_rows)
+    order, beside = [out], {}
+    if tile.vectors > 1:
+        new, outer, inner = split_axis(new, out, tile.vectors)
+        order, beside = [outer, inner], {inner: tile.vectors}
+    *upper, last = roles.taps
+    summed = [*upper, channel, last, channel_lane] if guarded else [channel, *roles.taps, channel_lane]
+    summed = [axis for axis in summed if axis]
+    pack, new = packed(new, roles, [order[0], *summed, *order[1:], lane], summed)
+    parallel = [order[0], roles.batch, *roles.places, *order[1:], lane]
+    new = new.replace(parallel=tuple(Axis(axis, new.extents[axis]) for axis in parallel if axis))
+    whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
+    step = steps(new, [axis for axis in summed if not guarded or axis not in upper], tile.size, whole)
+    places, across = tile.places | beside, roles.places[-1]
+    how = Schedule(Vectorise(lane), *tiles(places), *unrolls(step))
+    if by_rows:
+        row = int(new.extents[across])
+        by = [Block(across, row), Peel(across), Bound()]
+        (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
+        how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
+    square = {channel_lane: lanes} if channel_lane else {}
+    return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
+
+
+def _read(kernel: Kernel, buffer: str) -> Read:
+    return next(access for _, access in kernel.reads if access.buffer == buffer)
+
+
+# ---- register tiles
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Places of the output held together, by axis, and vectors of channels beside each of them."""
+
+    places: dict[str, int]
+    vectors: int
+
+    @property
+    def size(self) -> int:
+        return prod(self.places.values()) * self.vectors
+
+
+def register_tile(kernel: Kernel, roles: Convolution, blocks: int, target: Target, by_rows: bool) -> Tile:
+    """The tile that takes the fewest cycles by a small model.
+
+    A step of the sum takes an addition to each accumulator, two a cycle, but not less than the four cycles
+    after which the next can follow; and one load for each place and vector of weights, two a cycle.  More
+    than 16 accumulators spill, as LLVM loads the numbers of the next steps early: 14 ran at 262 GF/s and
+    28 at 180 on one Zen 5 core.
+    """
+    registers = target.registers
+    sizes = [int(kernel.extents[axis]) for axis in roles.places]
+    best: tuple[float, Tile] | None = None
+    for vectors in (1,) if roles.depthwise else (4, 3, 2, 1):
+        if blocks % vectors:
+            continue
+        for places in _place_tiles(sizes, by_rows):
+            size = prod(places)
+            if size * vectors > 16 or (size + 1) * vectors >= registers:
+                continue
+            tiles = prod(-(-n // t) for n, t in zip(sizes, places, strict=True)) * blocks // vectors
+            loads = (size * 2 if roles.depthwise else size + vectors) / 2
+            cycles = tiles * (max(size * vectors / 2, loads, 4) + 0.5)
+            if best is None or cycles < best[0]:
+                best = cycles, Tile(dict(zip(roles.places, places, strict=True)), vectors)
+    assert best is not None
+    return best[1]
+
+
+def _place_tiles(sizes: list[int], by_rows: bool) -> Iterable[tuple[int, ...]]:
+    """Tiles of at most 16 places: along the last dimension, and of a few rows."""
+    *others, width = sizes
+    for across in range(1, min(width, 16) + 1):
+        yield (*(1 for _ in others), across)
+        for rows in (2, 3, 4):
+            if others and not by_rows and rows <= others[-1] and rows * across <= 16:
+                yield (*(1 for _ in others[:-1]), rows, across)
+
+
+def steps(kernel: Kernel, summed: list[str], size: int, whole: list[str]) -> dict[str, int]:
+    """How far the summed axes are unrolled: those of `whole` entirely, and of the innermost so much that a
+    loop body has some 60 multiplications (some 90 with a whole axis, as each tap's are apart), since a long
+    one no longer keeps its accumulators in registers, and takes its time to compile."""
+    step = {name: int(kernel.extents[name]) for name in whole}
+    room = (96 if whole else 64) // (size * prod(step.values()))
+    for name in reversed(summed):
+        extent = int(kernel.extents[name])
+        if name not in step:
+            step[name] = next(n for n in range(min(max(1, room), extent), 0, -1) if extent % n == 0)
+            room //= step[name]
+        if step[name] < extent or room < 2:
+            break
+    return step
+
+
+# ---- packing
+
+
+def packed(kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str]) -> tuple[Kernel, Kernel]:
+    """The kernel that packs the weight in the order of `axes`, and the convolution that reads it so.
+
+    summed: the order in which that one sums.
+    """
+    plain = kernel.buffers[roles.weight]
+    access = _read(kernel, roles.weight)
+    extents = kernel.extents
+    shape = tuple(int(extents[axis]) for axis in axes)
+    at = tuple(Affine(((axis, 1),)) for axis in axes)
+    copy = Store("packed", at, read("weight", access.index, access.other))
+    pack = Kernel(
+        "pack_weights",
+        (replace(plain, name="weight"),),
+        (Buffer("packed", plain.dtype, shape),),
+        tuple(Axis(axis, extents[axis]) for axis in axes),
+        (copy,),
+    )
+    name = fresh(kernel, "packed")
+    buffer = Buffer(name, plain.dtype, shape)
+    weights = [a for _, a in kernel.reads if a.buffer == roles.weight]
+    instead = Substitution(buffers={roles.weight: buffer}, exprs=dict.fromkeys(weights, read(name, at)))
+    new = instead.kernel(kernel)
+    stages = tuple(
+        replace(stage, axes=tuple(Axis(name, extents[name]) for name in summed))
+        if getattr(stage, "name", None) == roles.stage.name
+        else stage
+        for stage in new.stages
+    )
+    return pack, new.replace(stages=stages)

@@ -1,0 +1,344 @@
+"""Choose how products of matrices run, and pack their right factors where it pays.
+
+    %y: f32[64,512] = linear(%x, %w)    ->    %p: f32[16,784,32] = pack(%w)
+                                              %y: f32[64,512] = linear(%x, %p)  # panels(...)
+
+A packed factor lies as panels [n / width, k, width], which are read in one stream.  What depends on weights
+alone is packed by a call that runs again only when a weight changes; other factors are packed where enough
+rows pass over them.  What stands before and after the product (an activation, a bias, a residual) stays in
+its kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store
+from ...ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
+from ...ir.kernel.substitute import Substitution
+from ...ir.kernel.types import NUMPY, bits, is_floating
+from ..graphs.pieces import wanted
+from ..kernels.blocking import fresh, squeezed, zero_of
+from ..kernels.collapse import collapsed
+from ..kernels.product import Product, product_of
+from ..schedules.default import balanced_tile, instructions, runs_once
+from ..schedules.steps import (
+    Block,
+    Collapse,
+    Join,
+    Pack,
+    Peel,
+    Prefetch,
+    Reorder,
+    Roll,
+    Schedule,
+    Step,
+    Vectorise,
+    tiles,
+)
+from ..schedules.target import AHEAD, Target
+from .program import Alias, Array, Call, Program
+from .program import Step as ProgramStep
+
+# Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
+# and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
+LONG_TILE = 400
+WORTH_ROWS = 16  # rows that pass over a factor until packing it costs less than its strides do
+NEAR_BYTES = 256 << 10  # of a factor that is read where it lies, if its rows are contiguous
+FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches
+PAGE = 4096  # rows this far apart fall on the same lines of the nearest cache, which holds 12 of each
+
+
+@dataclass(frozen=True)
+class Options:
+    """frozen: the positions of the params that hold weights, which seldom change."""
+
+    frozen: frozenset[int] = frozenset()
+
+
+def pack_matmuls(program: Program, target: Target, options: Options | None = None) -> Program:
+    """The program with a way to run for every product of matrices, and packed factors where they pay."""
+    frozen = {program.params[k] for k in (options or Options()).frozen} | set(program.constants)
+    packing = _Packing(target, frozen)
+    for step in program.steps:
+        packing.step(step)
+    return program.replace(steps=tuple(packing.steps))
+
+
+def by_columns(kernel: Kernel) -> Product | None:
+    """The product that a collapsed kernel is, with the columns of its result in the right factor alone."""
+    found = product_of(kernel)
+    if found is None or runs_once(kernel) or any(s.axes for s in kernel.stages if s is not found.stage):
+        return None
+    if 0 in kernel.extents.values() or not is_floating(kernel.dtypes[found.stage.name]):
+        return None
+    return found.by_columns
+
+
+def _after(kernel: Kernel) -> int:
+    """Instructions of what stands after the sums; none where a fold may carry its states on."""
+    if any(isinstance(stage, Fold) for stage in kernel.stages):
+        return 0
+    first = 1 + max(n for n, stage in enumerate(kernel.stages) if isinstance(stage, Reduce))
+    return instructions(kernel, kernel.stages[first:], frozenset())
+
+
+class _Packing:
+    """The steps so far, and what has been packed."""
+
+    def __init__(self, target: Target, frozen: set[Array]):
+        self.target, self.frozen = target, frozen
+        self.steps: list[ProgramStep] = []
+        self.packed: dict[tuple, Array] = {}
+
+    def step(self, step: ProgramStep) -> None:
+        """Append a step, with how it runs if it is a product."""
+        made = self.call(step) if isinstance(step, Call) and step.how is None else step
+        self.steps.append(made)
+        if all(array is None or array in self.frozen for array in made.inputs):
+            self.frozen |= set(made.outputs)
+
+    def call(self, call: Call) -> Call:
+        found = product_of(call.kernel)
+        if found is not None and found.windowed:
+            narrow = product_of(squeezed(call.kernel))
+            if not (narrow and narrow.convolution and narrow.convolution.is_pointwise):
+                return call
+        if found is None:  # as most have none, before more is done
+            return call
+        as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
+        flat = collapsed(call.kernel)
+        roles = by_columns(flat)
+        if roles is None:
+            return as_it_was
+        extent = {axis: int(n) for axis, n in flat.extents.items()}
+        rows = prod(extent[axis] for axis in flat.free_axes(roles.left) - set(roles.k))
+        if flat.free_axes(roles.right) & set(roles.outer):  # products of a batch: each has its own factors
+            rows = extent[roles.row] if roles.row else 1
+        depth = prod(extent[axis] for axis in roles.k)
+        given = self.arrays_of(call, roles.right, flat)
+        if all(array in self.frozen for array in given):
+            return self.panels(call, flat, roles, pack=True)
+        step, inner = _strides(flat, roles.right, roles.column, roles.k)
+        if step == 1:
+            size = NUMPY[flat.dtypes[roles.stage.name]].itemsize
+            near = inner * size % PAGE and depth * inner * size <= NEAR_BYTES
+            return self.panels(call, flat, roles, pack=not near and rows >= WORTH_ROWS)
+        if self.is_along(flat, roles) and (rows <= WORTH_ROWS or rows < 4 * WORTH_ROWS and depth >= 512):
+            return replace(call, how=self.dots(flat, roles))
+        return self.panels(call, flat, roles, pack=True) if rows >= WORTH_ROWS else as_it_was
+
+    def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
+        read_here = {e.buffer for e in walk(expr) if isinstance(e, Read)}
+        return [a for a, b in zip(call.inputs, flat.inputs, strict=True) if b.name in read_here]
+
+    # ---- both factors along the sum
+    def is_along(self, flat: Kernel, roles: Product) -> bool:
+        """Whether both factors are contiguous along the one summed axis, which fills vectors."""
+        if len(roles.k) != 1 or int(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
+            return False
+        sides = (_strides(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
+        return all(step == 1 for step, _ in sides)
+
+    def dots(self, flat: Kernel, roles: Product) -> Schedule:
+        wide = max(1, bits(flat.dtypes[roles.stage.name]) // 32)
+        side = 4 if self.target.registers >= 32 and wide == 1 else 2
+        sizes = {}
+        if roles.row is not None:
+            sizes[roles.row] = balanced_tile(int(flat.extents[roles.row]), side)
+        most = side * side // sizes.get(roles.row or "", 1)
+        sizes[roles.column] = balanced_tile(int(flat.extents[roles.column]), most)
+        return Schedule(Collapse(), Vectorise(roles.k[0]), *tiles(sizes), Join())
+
+    # ---- panels
+    def panels(self, call: Call, flat: Kernel, roles: Product, pack: bool) -> Call:
+        """The call by panels of columns, its right factor packed or where it lies."""
+        call = self.simple_left(call, flat, roles)
+        flat = collapsed(call.kernel)
+        roles = _sure(by_columns(flat))
+        target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
+        dtype = flat.dtypes[roles.stage.name]
+        wide = max(1, bits(dtype) // 32)  # registers for a vector
+        registers = target.sums
+        height = extent[roles.row] if roles.row else 1
+        vectors = 8
+        while vectors > 1 and vectors * wide * min(height, registers // (2 * wide)) > registers:
+            vectors //= 2
+        while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
+            vectors //= 2
+        most, width = registers // (vectors * wide), vectors * target.lanes
+        if roles.row and _strides(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
+            most = min(most, 8)
+        rows = balanced_tile(height, most)
+        block = rows * max(1, min(8, -(-height // rows)))
+        steps: list[Step] = []
+        if pack:
+            call, packed = self.with_packed(call, flat, roles, width)
+            flat = collapsed(call.kernel)
+            roles = _sure(by_columns(flat))
+            steps.append(Pack(packed, roles.column))
+            if call.inputs[-1].nbytes > FAR_BYTES and height <= 4 * WORTH_ROWS:
+                steps.append(Prefetch(packed, AHEAD))
+        order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
+        steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
+        if roles.row:
+            steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
+            if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
+                steps.append(Roll(roles.row))
+        return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
+
+    def simple_left(self, call: Call, flat: Kernel, roles: Product) -> Call:
+        """The call with its left factor computed before, where it would be computed for every panel again."""
+        if not any(isinstance(e, Op) for e in walk(roles.left)):
+            return call
+        kernel = call.kernel
+        full = replace(_sure(product_of(kernel)), turned=roles.turned)
+        left = full.left
+        axes = [axis for axis in (*kernel.parallel, *full.stage.axes) if axis.name in kernel.free_axes(left)]
+        buffer = Buffer(fresh(kernel, "left"), kernel.dtype_of(left), tuple(a.extent for a in axes))
+        at = tuple(Affine(((axis.name, 1),)) for axis in axes)
+        made = _part(call, "left", left, buffer, tuple(axes), at)
+        self.steps.append(made)
+        return _instead(call, left, buffer, at, made.outputs[0])
+
+    def with_packed(self, call: Call, flat: Kernel, roles: Product, width: int) -> tuple[Call, str]:
+        """The call on the packed factor, and the buffer's name; packing is a call before it."""
+        kernel = call.kernel
+        factor = replace(_sure(product_of(kernel)), turned=roles.turned).right
+        dtype, columns = flat.dtype_of(roles.right), int(flat.extents[roles.column])
+        free = flat.free_axes(roles.right)
+        outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
+        summed = [axis for axis in flat.axes if axis.name in roles.k]
+        panel, lane = (Axis(fresh(flat, name), n) for name, n in (("p", -(-columns // width)), ("x", width)))
+        axes = (*outer, panel, *summed, lane)
+        shape = tuple(int(axis.extent) for axis in axes)
+        column = Affine.of({panel.name: width, lane.name: 1})
+        reads = partial(_guarded, flat, roles.right) if columns % width else None
+        value = Substitution(indices={roles.column: column}, reads=reads).expr(roles.right)
+        buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
+        chains = _chains(kernel, flat)
+        at = coordinate(chains[roles.column])
+        index = (
+            *(chains[axis.name] for axis in outer),
+            op("floor_div", at, width),
+            *(chains[axis.name] for axis in summed),
+            op("remainder", at, width),
+        )
+        flat_call = self.flattened(call, flat, value)
+        made = _part(flat_call, "pack", value, buffer, axes, tuple(Affine(((a.name, 1),)) for a in axes))
+        key = made.kernel, made.inputs
+        if key not in self.packed:
+            self.steps.append(made)
+            if all(array in self.frozen for array in made.inputs):
+                self.frozen |= set(made.outputs)
+            (self.packed[key],) = made.outputs
+        return _instead(call, factor, buffer, index, self.packed[key]), buffer.name
+
+    def flattened(self, call: Call, flat: Kernel, value: Expr) -> Call:
+        """A call of the collapsed kernel on the arrays that `value` reads, under the shapes that it has."""
+        read_here = {e.buffer for e in walk(value) if isinstance(e, Read)}
+        arrays, buffers = [], []
+        for array, buffer in zip(call.inputs, flat.inputs, strict=True):
+            if buffer.name in read_here:
+                arrays.append(self.alias(array, tuple(map(int, buffer.shape))))
+                buffers.append(buffer)
+        return Call(flat.replace(inputs=tuple(buffers)), tuple(arrays), call.outputs)
+
+    def alias(self, array: Array, shape: tuple[int, ...]) -> Array:
+        if array.shape == shape:
+            return array
+        key = ("alias", array, shape)
+        if key not in self.packed:
+            made = Array(array.name, array.dtype, shape)
+            self.steps.append(Alias((array,), (made,)))
+            if array in self.frozen:
+                self.frozen.add(made)
+            self.packed[key] = made
+        return self.packed[key]
+
+
+def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
+    """A read that is 0 where its index leaves the buffer, unless it stands in the old expression too."""
+    if access.other is not None or access in set(walk(old)):
+        return access
+    return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
+
+
+def _sure(roles: Product | None) -> Product:
+    assert roles is not None  # the same product as before
+    return roles
+
+
+def _in_full(kernel: Kernel) -> Kernel:
+    """The kernel whose sums say in full what they add up: a factor that is computed by another kernel takes
+    no stage of this one with it.
+
+        t = sqrt(s[j])
+        y = sum(k) (x[i, k] * (w[k, j] / t))    ->    y = sum(k) (x[i, k] * (w[k, j] / sqrt(s[j])))
+    """
+    if not kernel.locals:
+        return kernel
+    inline = Substitution(refs=kernel.locals)
+    stages = tuple(inline.stage(stage) if isinstance(stage, Reduce) else stage for stage in kernel.stages)
+    return wanted(kernel.replace(stages=stages), frozenset(range(len(kernel.outputs))))
+
+
+def _strides(kernel: Kernel, factor: Expr, axis: str, inner: tuple[str, ...]) -> tuple[int, int]:
+    """The stride of a factor that is one element along an axis, and the least one along `inner`.
+
+    (0, 0) for a factor that is computed from several elements, or not always there.
+    """
+    while isinstance(factor, Cast):
+        factor = factor.arg
+    if (
+        not isinstance(factor, Read)
+        or kernel.unproved(factor)
+        or any(isinstance(p, Expr) for p in factor.index)
+    ):
+        return 0, 0
+    offset = kernel.buffers[factor.buffer].offset(factor.index)
+    return offset.coefficient(axis), min((offset.coefficient(name) for name in inner), default=0)
+
+
+def _part(
+    call: Call, name: str, value: Expr, buffer: Buffer, axes: tuple[Axis, ...], at: tuple[Affine, ...]
+) -> Call:
+    """The call that stores an expression of a call's inputs for every point of the axes."""
+    read_here = {e.buffer for e in walk(value) if isinstance(e, Read)}
+    pairs = [(a, b) for a, b in zip(call.inputs, call.kernel.inputs, strict=True) if b.name in read_here]
+    kernel = Kernel(name, tuple(b for _, b in pairs), (buffer,), axes, (Store(buffer.name, at, value),))
+    made = Array(name, buffer.dtype, tuple(map(int, buffer.shape)))
+    return Call(kernel, tuple(a for a, _ in pairs), (made,))
+
+
+def _instead(
+    call: Call, factor: Expr, buffer: Buffer, index: tuple[Affine | Expr, ...], array: Array
+) -> Call:
+    """The call with a factor read from an array of its own, and without the inputs that it needs no more."""
+    instead = Substitution(exprs={factor: read(buffer.name, index)})
+    kernel = instead.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
+    arrays = (*call.inputs, array)
+    used = {access.buffer for _, access in kernel.reads}
+    kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]
+    kernel = kernel.replace(inputs=tuple(b for _, b in kept))
+    return Call(kernel, tuple(a for a, _ in kept), call.outputs, call.how)
+
+
+def _chains(kernel: Kernel, flat: Kernel) -> dict[str, Affine]:
+    """What each axis of the collapsed kernel is in the axes of the kernel itself.
+
+    Collapsing makes neighbours one axis, under the name of the slowest.
+    """
+    chains: dict[str, Affine] = {}
+    for group in (kernel.parallel, *(stage.axes for stage in kernel.stages)):
+        current = ""
+        for axis in group:
+            if axis.name in flat.extents:
+                current = axis.name
+                chains[current] = Affine(((current, 1),))
+            elif axis.extent != 1:
+                chains[current] = chains[current] * int(axis.extent) + Affine(((axis.name, 1),))
+    return chains

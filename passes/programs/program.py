@@ -1,0 +1,287 @@
+"""The program: kernels in order over arrays, between the graph and native code.
+
+    program net(%x: f32[4,8], %w: f32[8,3]) -> (%z) {
+      %y: f32[4,3] = matmul(%x, %w)
+      %z: f32[4,3] = relu(%y)
+      return %z
+    }
+
+A graph says which ops; a program says which kernels.  Layouts, packed weights and scratch copies are arrays
+and calls like all others here.  It is in single assignment: every array is written by one call, and which of
+them share memory is the memory plan's business.  It has a text, a verifier and a NumPy interpreter, so a pass
+over programs is tested as a pass over graphs is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...ir.errors import GraphError, LaminaError
+from ...ir.execute import run_reference
+from ...ir.kernel.form import Buffer, Kernel
+from ...ir.kernel.interpret import interpret as interpret_kernel
+from ...ir.kernel.types import NUMPY
+from ...ir.op import Op
+from ...ir.printing import Namer
+from ...ir.types import Type
+from ..schedules.steps import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A dense row-major array that calls read and one call writes.  `dtype` is a kernel's: f32, i64, bool."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * NUMPY[self.dtype].itemsize
+
+    @property
+    def type(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One kernel on arrays, in the order of its buffers.
+
+    how: its schedule; None leaves that to the default of the target.
+    """
+
+    kernel: Kernel
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    how: Schedule | None = None
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @property
+    def sums_inputs(self) -> bool:
+        """Whether its sums are computed from sums of inputs: these round, and spread an infinity or a NaN."""
+        return self.how is not None and self.how.sums_inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Alias:
+    """Consecutive elements of an array under another shape, all or some: no code, and the same memory.
+
+    offset: the element of the source that is the first of the view.
+    """
+
+    inputs: tuple[Array]
+    outputs: tuple[Array]
+    offset: int = 0
+    name = "alias"
+
+    @property
+    def nbytes_before(self) -> int:
+        """The bytes of the source that are before the view."""
+        return self.offset * NUMPY[self.inputs[0].dtype].itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """An op without a kernel (sort, LAPACK), which its reference runs.  None: an operand left out."""
+
+    op: Op
+    attrs: Mapping[str, Any]
+    types: tuple[Type | None, ...]
+    inputs: tuple[Array | None, ...]
+    outputs: tuple[Array, ...]
+
+    @property
+    def name(self) -> str:
+        """For people: of what runs on pairs, what that is."""
+        op = self.attrs["body"].name if "body" in self.attrs else self.op.name
+        return f"host.{op}"
+
+
+Step = Call | Alias | Host
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """params: what the caller gives.  constants: arrays known when the program is made.  results: what it
+    returns; `into` says for each whose memory it goes to: the position of the param that it overwrites when
+    the program is done (None: a new array).  One array may be several results, and a param may be one.
+    """
+
+    name: str
+    params: tuple[Array, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Array, ...]
+    constants: Mapping[Array, np.ndarray] = field(default_factory=dict)
+    into: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.into:
+            object.__setattr__(self, "into", (None,) * len(self.results))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Host))
+
+    def arrays(self) -> Iterator[Array]:
+        """Every array, in order of definition."""
+        yield from self.params
+        yield from self.constants
+        for step in self.steps:
+            yield from step.outputs
+
+    def replace(self, **changes: Any) -> Program:
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        namer = Namer()
+        names = {array: namer.name(array.name) for array in self.arrays()}
+        params = ", ".join(f"%{names[p]}: {p.type}" for p in self.params)
+        results = ", ".join(
+            f"%{names[r]}" + ("" if at is None else f" into %{names[self.params[at]]}")
+            for r, at in zip(self.results, self.into, strict=True)
+        )
+        lines = [f"program {self.name}({params}) -> ({results}) {{"]
+        for constant in self.constants:
+            lines.append(f"  %{names[constant]}: {constant.type} = constant")
+        for step in self.steps:
+            outputs = ", ".join(f"%{names[o]}: {o.type}" for o in step.outputs)
+            inputs = ", ".join("none" if i is None else f"%{names[i]}" for i in step.inputs)
+            how = "" if not isinstance(step, Call) or step.how is None else f"  # {step.how}"
+            if isinstance(step, Alias) and step.offset:
+                how = f" {{offset={step.offset}}}"
+            lines.append(f"  {outputs} = {step.name}({inputs}){how}")
+        return "\n".join([*lines, "}"])
+
+
+def verify(program: Program) -> Program:
+    """The program, if every array is defined once and before its use, and fits its kernel's buffer.
+
+    Raises GraphError.
+    """
+    defined: set[Array] = set()
+    for array in (*program.params, *program.constants):
+        _define(program, array, defined)
+    for step in program.steps:
+        for array in step.inputs:
+            if array is not None and array not in defined:
+                raise GraphError(f"program {program.name}: {array} is read before it is written", step.name)
+        if isinstance(step, Call):
+            _fits(program, step, step.inputs, step.kernel.inputs)
+            _fits(program, step, step.outputs, step.kernel.outputs)
+        elif isinstance(step, Alias):
+            (source,), (view,) = step.inputs, step.outputs
+            inside = 0 <= step.offset <= source.size - view.size
+            if source.dtype != view.dtype or not inside:
+                raise GraphError(
+                    f"program {program.name}: an alias has elements of its source",
+                    f"{source}, {view} from element {step.offset} on",
+                )
+        else:
+            _host_fits(program, step)
+        for array in step.outputs:
+            _define(program, array, defined)
+    written = [at for at in program.into if at is not None]
+    if len(set(written)) < len(written):
+        raise GraphError(f"program {program.name}: two results overwrite one param")
+    for array, at in zip(program.results, program.into, strict=True):
+        if array not in defined:
+            raise GraphError(f"program {program.name}: the result {array} is never written")
+        if at is not None and (program.params[at].dtype, program.params[at].shape) != (
+            array.dtype,
+            array.shape,
+        ):
+            raise GraphError(
+                f"program {program.name}: a result fits the param it overwrites",
+                f"{array} into {program.params[at]}",
+            )
+    return program
+
+
+def _define(program: Program, array: Array, defined: set[Array]) -> None:
+    if array in defined:
+        raise GraphError(f"program {program.name}: {array} is written twice")
+    defined.add(array)
+
+
+def _fits(program: Program, call: Call, arrays: tuple[Array, ...], buffers: tuple[Buffer, ...]) -> None:
+    if [(a.dtype, a.shape) for a in arrays] != [(b.dtype, b.shape) for b in buffers]:
+        raise GraphError(
+            f"program {program.name}: the arrays of a call are those its kernel says",
+            f"call: {call.name}({', '.join(map(repr, arrays))})",
+            f"kernel: {', '.join(map(str, buffers))}",
+        )
+
+
+def _host_fits(program: Program, step: Host) -> None:
+    """The arrays are those of the types that the op is asked for, and that it gives."""
+    try:
+        inferred = step.op.infer(*step.types, **step.attrs)
+    except LaminaError as error:
+        raise GraphError(
+            f"program {program.name}: the operands of {step.name} break its rule", error.rule, *error.details
+        ) from None
+    except Exception as error:  # rules presume operands and attrs as `bind` makes them; a text may say any
+        raise GraphError(
+            f"program {program.name}: the operands and attrs of {step.name} are not what its rule takes",
+            f"{type(error).__name__}: {error}",
+        ) from error
+    given = inferred if isinstance(inferred, tuple) else (inferred,)
+    arrays, types = (*step.inputs, *step.outputs), (*step.types, *given)
+    wanted = [None if t is None else (t.dtype.short, t.shape) for t in types]
+    if len(step.inputs) != len(step.types) or wanted != [a and (a.dtype, a.shape) for a in arrays]:
+        raise GraphError(
+            f"program {program.name}: the arrays of a step are of its op's types",
+            f"step: {step.name}({', '.join(map(repr, step.inputs))}) -> {', '.join(map(repr, step.outputs))}",
+            f"types: {', '.join(map(str, types))}",
+        )
+
+
+def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The results, each kernel run by the kernel interpreter: the meaning of a program.
+
+    The params are not written, whatever `into` says.
+    """
+    values: dict[Array | None, Any] = {None: None}
+    values.update(program.constants)
+    values.update(zip(program.params, arrays, strict=True))
+    for step in program.steps:
+        given = [values[a] for a in step.inputs]
+        if isinstance(step, Alias):
+            (view,) = step.outputs
+            elements = np.ascontiguousarray(given[0]).reshape(-1)[step.offset :][: view.size]
+            results: Any = (elements.reshape(view.shape),)
+        elif isinstance(step, Host):
+            results = run_host(step, given)
+        else:
+            results = interpret_kernel(step.kernel, *given)
+        values.update(zip(step.outputs, results, strict=True))
+    return tuple(np.array(values[r]) for r in program.results)
+
+
+def run_host(step: Host, arrays: list[Any]) -> tuple[np.ndarray, ...]:
+    """What the op's reference makes of the arrays.  Raises GraphError where it can't run."""
+    found = run_reference(step.op, step.types, step.attrs, arrays)
+    for array, made in zip(step.outputs, found, strict=True):
+        if np.shape(made) != tuple(array.shape):  # a text's attr was none that `bind` makes
+            raise GraphError(f"{step}: {array} has shape {list(array.shape)}, and is {list(np.shape(made))}")
+    return found

@@ -1,0 +1,113 @@
+"""Split off what a program computes of frozen params (weights) alone: it need not run at every call.
+
+    program net(%x: f32[4,8], %w: f32[3,8]) -> (%y) {
+      %p: f32[8,3] = pack(%w)
+      %y: f32[4,3] = matmul(%x, %p)
+    }
+    ->
+    program net_prologue(%w: f32[3,8]) -> (%p) {
+      %p: f32[8,3] = pack(%w)
+    }
+    program net(%x: f32[4,8], %w: f32[3,8], %p: f32[8,3]) -> (%y) {
+      %y: f32[4,3] = matmul(%x, %p)
+    }
+
+Packed and relaid weights, folded batch norms and Winograd transforms are ordinary calls, so this is a plain
+split by dataflow.  What costs more to read back than to do again stays: copies that only repeat elements, and
+other shapes of the same elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+
+from ...ir.errors import GraphError
+from ...ir.kernel.form import Kernel, Store
+from ...ir.kernel.scalar import Cast, Const, Expr, Read
+from ..graphs.dce import leading_to
+from .program import Alias, Array, Call, Host, Program, Step
+
+
+def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
+    """(what depends on frozen params and constants alone, the rest).
+
+    frozen: positions of params.  The first takes these, in order; its results are further params of the
+    second, behind those it had.  Raises GraphError for a frozen param that the program overwrites.
+    """
+    for at in program.into:
+        if at in frozen:
+            raise GraphError(
+                f"prologue: a param that {program.name} overwrites is not frozen", f"{program.params[at]}"
+            )
+    weights = tuple(program.params[i] for i in sorted(frozen))
+    fixed: set[Array] = {*weights, *program.constants}
+    early = []
+    read = {array for step in program.steps for array in step.inputs}.union(program.results)
+    for step in program.steps:
+        if read.isdisjoint(step.outputs):
+            continue  # it runs for what it refuses
+        if movable(step) and all(array in fixed for array in step.inputs):
+            early.append(step)
+            fixed.update(step.outputs)
+    kept = {step for step in program.steps if fixed.isdisjoint(step.outputs)}
+    # Backwards, as a cheap step that stays reads what the one before it gives.
+    wanted = {array for step in kept for array in step.inputs} | {*program.results}
+    for step in reversed(early):
+        if cheap_again(step) and not wanted.isdisjoint(step.outputs):
+            kept.add(step)
+            wanted.update(step.inputs)
+    again = {array for step in kept for array in step.outputs}
+    handed = tuple(a for step in early for a in step.outputs if a in wanted and a not in again)
+    first, rest = leading_to(early, handed), tuple(step for step in program.steps if step in kept)
+    return (
+        Program(f"{program.name}_prologue", weights, first, handed, _constants(program, first, ())),
+        program.replace(
+            params=(*program.params, *handed),
+            steps=rest,
+            constants=_constants(program, rest, program.results),
+        ),
+    )
+
+
+def movable(step: Step) -> bool:
+    """Whether a step may run earlier, and once for many calls: not a host op that draws random numbers."""
+    return not isinstance(step, Host) or not (step.op.traits.random or step.op.traits.host)
+
+
+def cheap_again(step: Step) -> bool:
+    """Whether to read what a step gives costs as much: a view, a filling, a copy that repeats elements."""
+    if isinstance(step, Call):
+        return not step.inputs or _repeats(step.kernel)
+    return isinstance(step, Alias)
+
+
+def _repeats(kernel: Kernel) -> bool:
+    """Whether each store only copies, and elements of what is read stand at several places of the result.
+
+    Padding, which copies each element once, is not among these: a weight with padded channels is larger too,
+    and worth keeping.
+    """
+    for stage in kernel.stages:
+        if not isinstance(stage, Store) or stage.combine or not _copies(stage.value):
+            return False
+        read = kernel.free_axes(stage.value)
+        points = prod(int(axis.extent) for axis in (*kernel.parallel, *stage.axes) if axis.name not in read)
+        if points == 1:
+            return False
+    return True
+
+
+def _copies(value: Expr) -> bool:
+    """Whether a value is an element as it was read, a number, or either in another dtype."""
+    if isinstance(value, (Read, Cast)):
+        return all(_copies(part) for part in value.below)
+    return isinstance(value, Const)
+
+
+def _constants(program: Program, steps: Iterable[Step], results: Iterable[Array]) -> dict[Array, np.ndarray]:
+    """Those of the program's constants that these steps read, or that are results."""
+    used = {array for step in steps for array in step.inputs} | {*results}
+    return {array: data for array, data in program.constants.items() if array in used}

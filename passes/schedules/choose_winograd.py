@@ -1,0 +1,161 @@
+"""Winograd convolutions F(m x m, 3 x 3): 2.25 (m = 2) or 4 (m = 4) times fewer multiplications.
+
+An image is cut into tiles of m x m outputs, each of which reads a window of n x n inputs, n = m + 2:
+
+    y = At [ sum over c of (G w Gt) * (Bt x B) ] A
+
+For each of the n * n positions the sum over channels is a matrix product, M = V U, of U = G w Gt and
+V = Bt x B, which is made for some tiles at a time.  What fills vectors is one of two:
+
+Channels, v vectors of outputs to a chunk.  U is made beforehand, once for each weight (`pack_winograd`).
+
+    U[k / v, n * n, c, v / lanes, lanes]  V[n * n, c / lanes, tiles, lanes]  M[n * n, v / lanes, tiles, lanes]
+
+Images.  The transforms are the same for every image and nothing is moved between lanes.  U is made first, in
+scratch memory; then a unit of work is one tile of a few vectors, and rows are output channels.
+
+    U[n * n, c, k]   V[n * n, c, vectors, lanes]   M[n * n, rows, vectors, lanes]
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
+from ...ir.kernel.scalar import cast, read, ref
+from ..kernels.blocking import can_block
+from ..kernels.product import Convolution
+from ..kernels.winograd import TAPS, Shape, shape_of
+from .steps import Winograd
+from .target import Core, Target
+
+STACK = 5 << 18  # bytes of stack that a thread may take for V and M
+BLOCK_BYTES = 1 << 20  # of V and M, with channels in the lanes
+
+
+def apart(vectors: int, lanes: int) -> int:
+    """The floats between positions of V or M: an odd number of vectors, or their stores meet in one set of a
+    cache."""
+    return (vectors + 1 + vectors % 2) * lanes
+
+
+def pack_winograd(shape: tuple[int, ...], how: Winograd, lanes: int) -> Kernel:
+    """U = G w Gt, in float64: a chunk of v channels is `how.vectors` vectors.
+
+    u[k2, a, c, kv, ki] = sum(t) g[a, t] * w[32*k2+16*kv+ki, c, t]
+    """
+    outs, channels = shape[:2]
+    positions, size = (how.tile + 2) ** 2, how.vectors * lanes
+    chunks, blocks = -(-outs // size), -(-channels // lanes)
+    ragged = chunks * size != outs or blocks * lanes != channels
+    axes = (Axis("k2", chunks), Axis("kv", how.vectors), Axis("c", blocks * lanes), Axis("a", positions))
+    at = {axis: Affine(((axis, 1),)) for axis in ("k2", "a", "c", "kv", "ki", "r", "s")}
+    out = Affine.of({"k2": size, "kv": lanes, "ki": 1})
+    product = cast(read("w", (out, at["c"], at["r"], at["s"]), 0 if ragged else None), "f64") * read(
+        "g", (at["a"], Affine.of({"r": TAPS, "s": 1}))
+    )
+    return Kernel(
+        "pack_winograd",
+        (Buffer("w", "f32", (outs, channels, TAPS, TAPS)), Buffer("g", "f64", (positions, TAPS**2))),
+        (Buffer("u", "f32", (chunks, positions, blocks * lanes, how.vectors, lanes)),),
+        (*axes, Axis("ki", lanes)),
+        (
+            Reduce("t", "sum", (Axis("r", TAPS), Axis("s", TAPS)), product),
+            Store("u", tuple(at[name] for name in ("k2", "a", "c", "kv", "ki")), cast(ref("t"), "f32")),
+        ),
+    )
+
+
+# ---- vectors of channels
+def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads: int = 2) -> Winograd | None:
+    """How a plain convolution runs fastest by Winograd; None where it can't, or where that gains little.
+
+    A direct sum has a smaller weight and smaller errors, so Winograd must take a quarter off its time.
+    """
+    lanes = target.lanes
+    image, weight = kernel.buffers[roles.input], kernel.buffers[roles.weight]
+    if roles.window != (TAPS, TAPS) or roles.stride != (1, 1) or roles.dilation != (1, 1):
+        return None
+    if roles.group is not None or len(image.shape) != 4 or not can_block(image.shape, lanes):
+        return None
+    sizes = [int(kernel.extents[axis]) for axis in roles.places]
+    outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
+    chosen, least = None, 0.75 * _products(TAPS**2, int(image.shape[0]) * prod(sizes), channels, outs, target)
+    for tile in (4, 2):
+        tiles = int(image.shape[0]) * prod(-(-n // tile) for n in sizes)
+        positions = (tile + 2) ** 2
+        cost = _products(positions, tiles, channels, outs, target)
+        cost += target.core.transform * positions * tiles * (channels + outs) / lanes
+        how = _dealt(tile, tiles, channels, outs, target, threads)
+        if how is not None and cost < least:
+            chosen, least = how, cost
+    return chosen
+
+
+def _products(taps: int, places: int, channels: int, outs: int, target: Target) -> float:
+    """Nanoseconds of sums over channels at so many places, and of reading the weight."""
+    pairs, core = taps * channels * outs, target.core
+    return 2 * pairs * places * core.muladd * 16 / target.lanes + 4 * pairs * core.weight
+
+
+def _dealt(tile: int, tiles: int, channels: int, outs: int, target: Target, threads: int) -> Winograd | None:
+    """By chunks of channels where the weight outweighs the image, so that it is read once; else by blocks of
+    tiles, for which V and M lie in the second cache, beside U where that leaves room for them.
+
+    None where so many channels leave too few tiles to a block.
+    """
+    lanes, cache = target.lanes, target.core.cache
+    positions, rows = (tile + 2) ** 2, 8 if target.registers >= 32 else 6
+    vectors = 2 if outs % (2 * lanes) == 0 else 1
+    spread = 2 * tiles * (channels + outs) < channels * outs
+    weight = 4 * positions * channels * outs
+    room = (cache - weight) // 2 if weight < cache * 3 // 4 and not spread else BLOCK_BYTES
+    room -= 16 * positions * lanes  # strides are rounded up, by two vectors at most
+    block = room // (4 * positions * lanes * (vectors + (0 if spread else channels // lanes)))
+    block = min(block, 64 if spread else 32)
+    if block < min(rows, tiles):
+        return None
+    parts = -(-tiles // block)
+    if not spread:  # as many blocks to each thread, if that leaves a register tile to each
+        parts = max(parts, min(-(-parts // threads) * threads, tiles // rows))
+    return Winograd(tile, -(-tiles // parts), rows, vectors, spread)
+
+
+# ---- vectors of images
+def choose_images(kernel: Kernel, target: Target, lanes: int) -> Winograd | None:
+    """How a convolution on images with the batch innermost, or its input gradient, runs by Winograd; None
+    where it can't, or where that gains too little."""
+    shape = shape_of(kernel)
+    if shape is None or shape.block:
+        return None
+    batch, channels, outs = (int(kernel.extents[axis]) for axis in (shape.lane, shape.channel, shape.out))
+    if outs % lanes or batch % lanes:
+        return None
+    for vectors in (2, 1):
+        rows = next(n for n in range(target.with_lanes(lanes).sums // vectors, 0, -1) if outs % n == 0)
+        held = apart(channels * vectors, lanes) + apart(rows * vectors, lanes)
+        if batch % (vectors * lanes) == 0 and 4 * 36 * held <= STACK:
+            how = Winograd(4, 1, rows, vectors, False, lanes)
+            return how if _gains(how, kernel, shape, target.core) else None
+    return None
+
+
+def _gains(how: Winograd, kernel: Kernel, shape: Shape, core: Core) -> bool:
+    """Whether it takes a sixth off the time of a direct sum, in nanoseconds.
+
+    U is written once and read for every unit, so that many channels of small images gain nothing.
+    """
+    batch, channels, outs = (int(kernel.extents[axis]) for axis in (shape.lane, shape.channel, shape.out))
+    positions, pairs = (how.tile + 2) ** 2, channels * outs
+    direct, tiles = 2.0 * pairs * batch, 1
+    for place, origin, size in zip(shape.places, shape.origin, shape.size, strict=True):
+        extent = int(kernel.extents[place])
+        direct *= sum(0 <= origin + i + r < size for i in range(extent) for r in range(TAPS))
+        tiles *= -(-extent // how.tile)
+    blocks, nbytes = batch // (how.vectors * how.images), 4 * positions * pairs
+    spent = 2 * positions * pairs * batch * tiles / core.image_gflops
+    spent += tiles * batch / how.images * (channels + outs) * core.image_transform
+    spent += pairs / how.images * core.image_weight
+    spent += (tiles * blocks + 2) * nbytes / (core.image_near if nbytes <= core.cache else core.image_far)
+    return spent < 5 / 6 * direct / core.image_gflops
