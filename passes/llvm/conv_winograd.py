@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from math import prod
@@ -16,11 +16,14 @@ from ..schedules.target import AHEAD, Target
 from .code import Code, Phase
 from .conv_function import Contract, Function
 from .emit import Emitter
+from .ranges import Int, Name
 from .winograd_transforms import combination, input_transform, output_transform
-from .writer import Point, Value, Writer
+from .writer import HIGH, LOW, Point, Value, Writer
 
 STEPS = 4  # of a sum over a block of channels, written out
 UNNAMED = "unnamed"  # the functions while their text is hashed
+# What functions are given: strides of the image, and where a result is.
+ROW, COLUMN, K, Y, X, N = map(Name, ("%row", "%column", "%k", "%y", "%x", "%n"))
 
 
 def balanced(total: int, most: int) -> list[int]:
@@ -93,6 +96,7 @@ class WinogradCode:
         self.scratch = self.blocks * self.v_size if how.spread else 0  # floats that the phases share
         if how.images:
             self.scratch = self.n**2 * self.u_position
+        self.zero = Value("zeroinitializer", "f32", lanes, 0.0)
         self.declared: dict[str, str] = {}
         self.functions: list[str] = []
         self.contracts: dict[str, Contract] = {}
@@ -132,17 +136,17 @@ class WinogradCode:
         self.declared |= f.writer.declared
         self.functions.append(f.text(f"{UNNAMED}_{name}", entry))
 
-    def call(self, f: Function, name: str, *arguments: str) -> None:
-        f.invoke(f"{UNNAMED}_{name}", self.contracts[name], *arguments)
+    def call(self, f: Function, name: str, pointers: Sequence[str], *integers: Int) -> None:
+        f.invoke(f"{UNNAMED}_{name}", self.contracts[name], pointers, *integers)
 
     # ---- V
     def window_of(self, row: int, column: int) -> Contract:
         """What `window` is given for places so many floats apart."""
         floats = {"%x": (self.n - 1) * (row + column) + self.lanes}
         floats["%v"] = (self.n**2 - 1) * self.v_position + self.lanes
-        strides = {"%row": (row, row), "%column": (column, column)}
+        strides = {ROW: (row, row), COLUMN: (column, column)}
         if self.column == self.lanes:  # on an edge too
-            del strides["%column"]
+            del strides[COLUMN]
         return Contract(floats, strides)
 
     def window(self) -> None:
@@ -150,19 +154,19 @@ class WinogradCode:
         n, lanes, tile = self.n, self.lanes, self.how.tile
         # of places nearer by, as on an edge, it takes less
         f = self.function(self.window_of(max(self.row, n * lanes), max(self.column, lanes)))
-        column = "%column" if "%column" in f.contract.integers else str(lanes)
+        column = COLUMN if COLUMN in f.contract.integers else lanes
         half = f.floats("half", n * n * lanes)
 
-        def down(j: str) -> None:
+        def down(j: Int) -> None:
             at, d = f.at("%x", f.i("mul", j, column)), []
             for _ in range(n):
                 d.append(f.load(at))
-                at = f.at(at, "%row")
+                at = f.at(at, ROW)
             to = f.at(half, f.i("mul", j, lanes))
             for i, value in enumerate(input_transform(f, d, tile)):
                 f.store(value, f.at(to, i * n * lanes))
 
-        def across(i: str) -> None:
+        def across(i: Int) -> None:
             at = f.at(half, f.i("mul", i, n * lanes))
             to = f.at("%v", f.i("mul", i, n * self.v_position))
             d = [f.load(f.at(at, j * lanes)) for j in range(n)]
@@ -175,14 +179,13 @@ class WinogradCode:
 
     def transform(self, f: Function, x: str, v: str, row: int, column: int) -> None:
         contract = self.window_of(row, column)
-        strides = [str(low) for low, _ in contract.integers.values()]
-        f.invoke(f"{UNNAMED}_window", contract, x, v, *strides)
+        f.invoke(f"{UNNAMED}_window", contract, [x, v], *(low for low, _ in contract.integers.values()))
 
     def edge(self, f: Function) -> str:
         """A window on the stack, for `fetch`."""
         return f.floats("edge", self.n**2 * self.lanes)
 
-    def fetch(self, f: Function, memory: list[str], edge: str, v: str, tile: str) -> None:
+    def fetch(self, f: Function, memory: list[str], edge: str, v: str, tile: Int) -> None:
         """V of all channels of a tile, with zeros for what lies outside the image."""
         n, lanes, s, (height, width) = self.n, self.lanes, self.shape, self.shape.size
         first, *corner = self.place(f, tile)
@@ -190,7 +193,7 @@ class WinogradCode:
         image = f.at(memory[s.image], f.i("mul", first, s.at.coefficient(s.batch or "")))
 
         def each_vector(start: str, act: Callable[[str, str], None]) -> None:
-            def channel(c: str) -> None:
+            def channel(c: Int) -> None:
                 base = f.at(start, f.i("mul", c, s.at.coefficient(s.channel)))
                 to = f.at(v, f.i("mul", c, self.v_channel))
                 for k in range(0, self.v_tile, lanes):
@@ -203,10 +206,10 @@ class WinogradCode:
             each_vector(start, lambda base, to: self.transform(f, base, to, self.row, self.column))
 
         def outer(base: str, to: str) -> None:
-            def line(i: str, y: str) -> None:
+            def line(i: Int, y: Int) -> None:
                 start = f.at(base, f.i("mul", y, self.row))
 
-                def point(j: str, x: str) -> None:
+                def point(j: Int, x: Int) -> None:
                     value = f.load(f.at(start, f.i("mul", x, self.column)))
                     f.store(value, f.at(edge, f.i("mul", f.i("add", f.i("mul", i, n), j), lanes)))
 
@@ -216,12 +219,12 @@ class WinogradCode:
             self.transform(f, edge, to, n * lanes, lanes)
 
         def border() -> None:
-            f.each(0, n * n, lambda k: f.store("zeroinitializer", f.at(edge, f.i("mul", k, lanes))))
+            f.each(0, n * n, lambda k: f.store(self.zero, f.at(edge, f.i("mul", k, lanes))))
             each_vector(image, outer)
 
         f.if_inside([(y0, height - n), (x0, width - n)], whole, border)
 
-    def place(self, f: Function, tile: str) -> tuple[str, str, str]:
+    def place(self, f: Function, tile: Int) -> tuple[Int, Int, Int]:
         """The first image of a tile's number, and the row and column of its first output."""
         down, across = self.grid
         if self.how.images:
@@ -230,7 +233,7 @@ class WinogradCode:
         elif self.batch > 1:
             first, tile = f.i("sdiv", tile, down * across), f.i("srem", tile, down * across)
         else:
-            first = "0"
+            first = 0
         row, column = f.i("sdiv", tile, across), f.i("srem", tile, across)
         return first, f.i("mul", row, self.how.tile), f.i("mul", column, self.how.tile)
 
@@ -246,7 +249,6 @@ class WinogradCode:
         floats[many] += inner * width
         floats["%m"] = (rows - 1) * self.m_row + (vectors - 1) * self.m_vector + lanes
         f = self.function(Contract(floats))
-        zero = Value("zeroinitializer", "f32", lanes)
 
         def some(at: dict[str, str], totals: list[Value]) -> list[Value]:
             totals = list(totals)
@@ -260,23 +262,23 @@ class WinogradCode:
                     x = f.splat(f.at(at[one], r * inner + k))
                     for w in range(vectors):
                         slot = r * vectors + w
-                        totals[slot] = Value(f.fma(x, values[w], totals[slot].text), "f32", lanes)
+                        totals[slot] = f.fma(x, values[w], totals[slot])
             return totals
 
-        def channel(c: str, totals: list[Value]) -> list[Value]:
+        def channel(c: Int, totals: list[Value]) -> list[Value]:
             at = {name: f.at(name, f.i("mul", c, stride)) for name, stride in strides.items()}
             if step == inner:
                 return some(at, totals)
 
-            def steps(k: str, carried: list[Value]) -> list[Value]:
+            def steps(k: Int, carried: list[Value]) -> list[Value]:
                 return some({one: f.at(at[one], k), many: f.at(at[many], f.i("mul", k, width))}, carried)
 
-            return f.loop("0", str(inner), step, totals, steps)
+            return f.loop(0, inner, step, totals, steps)
 
-        totals = f.loop("0", str(self.channels), 1, [zero] * (rows * vectors), channel)
+        totals = f.loop(0, self.channels, 1, [self.zero] * (rows * vectors), channel)
         for slot, total in enumerate(totals):
             r, w = divmod(slot, vectors)
-            f.store(total.text, f.at("%m", r * self.m_row + w * self.m_vector))
+            f.store(total, f.at("%m", r * self.m_row + w * self.m_vector))
         self.add(f"product{rows}", f)
 
     # ---- y
@@ -284,46 +286,46 @@ class WinogradCode:
         """y = At M A for one vector of a tile from image %n and place %y, %x on, of the output channels %k,
         and then the stages after the sum."""
         s, n, tile, lanes = self.shape, self.n, self.how.tile, self.lanes
-        integers = {"%k": (0, self.outs - 1)}
-        integers |= {at: (0, (count - 1) * tile) for at, count in zip(("%y", "%x"), self.grid, strict=True)}
-        integers["%n"] = 0, self.batch - (lanes if self.how.images else 1)
+        integers = {K: (0, self.outs - 1)}
+        integers |= {at: (0, (count - 1) * tile) for at, count in zip((Y, X), self.grid, strict=True)}
+        integers[N] = 0, self.batch - (lanes if self.how.images else 1)
         floats = {"%m": (n * n - 1) * self.m_position + lanes}
         buffers = tuple(f"%{name}.ptr" for name, _ in self.arrays)
         epilogue = Epilogue(self.kernel, s.lane, self.target)
         f = self.function(Contract(floats, integers, buffers), epilogue)
         half, ready = f.floats("half", tile * n * lanes), f.floats("ready", tile * lanes)
 
-        def column(j: str) -> None:
+        def column(j: Int) -> None:
             at, to = f.at("%m", f.i("mul", j, self.m_position)), f.at(half, f.i("mul", j, lanes))
             x = [f.load(f.at(at, i * n * self.m_position)) for i in range(n)]
             for i, value in enumerate(output_transform(f, x, tile)):
                 f.store(value, f.at(to, i * n * lanes))
 
-        def row(i: str, y: str) -> None:
+        def row(i: Int, y: Int) -> None:
             at = f.at(half, f.i("mul", i, n * lanes))
             totals = [f.load(f.at(at, j * lanes)) for j in range(n)]
             for j, value in enumerate(output_transform(f, totals, tile)):
                 f.store(value, f.at(ready, j * lanes))
 
-            def place(j: str, x: str) -> None:
-                epilogue.totals = [Value(f.load(f.at(ready, f.i("mul", j, lanes))), "f32", lanes)]
-                point = {s.lane: ("0", 0), s.out: ("%k", 0), s.places[0]: (y, 0), s.places[1]: (x, 0)}
-                epilogue.stages([point | ({s.batch: ("%n", 0)} if s.batch else {})])
+            def place(j: Int, x: Int) -> None:
+                epilogue.totals = [f.load(f.at(ready, f.i("mul", j, lanes)))]
+                point: Point = {s.lane: (0, 0), s.out: (K, 0), s.places[0]: (y, 0), s.places[1]: (x, 0)}
+                epilogue.stages([point | ({s.batch: (N, 0)} if s.batch else {})])
 
-            f.span("%x", self.extent[s.places[1]], tile, place)
+            f.span(X, self.extent[s.places[1]], tile, place)
 
         f.each(0, n, column)
-        f.span("%y", self.extent[s.places[0]], tile, row)
+        f.span(Y, self.extent[s.places[0]], tile, row)
         self.add("result", f)
 
     # ---- phases
-    def tiles_of(self, f: Function, block: str) -> str:
+    def tiles_of(self, f: Function, block: Int) -> Int:
         """How many tiles a block has."""
         if self.last == self.rows:
-            return str(self.block)
+            return self.block
         return f.i("smin", f.i("sub", self.tiles, f.i("mul", block, self.block)), self.block)
 
-    def tile(self, f: Function, block: str, number: str) -> str:
+    def tile(self, f: Function, block: Int, number: Int) -> Int:
         """The number of a tile among all, for that in its block."""
         tile = f.i("add", f.i("mul", block, self.block), number)
         f.ranges.declare(tile, 0, self.tiles - 1)  # the loops over a block end with the last tile
@@ -332,17 +334,17 @@ class WinogradCode:
     def products(self, f: Function, rows: int, v: str, u: str, m: str) -> None:
         """M of so many rows and a chunk, at every position."""
 
-        def position(k: str) -> None:
+        def position(k: Int) -> None:
             at, to = f.at(v, f.i("mul", k, self.v_position)), f.at(m, f.i("mul", k, self.m_position))
             weights, first = f.at(u, f.i("mul", k, self.u_position)), 0
             for part in balanced(rows, self.how.rows):  # several are of tiles
                 offset = first * self.lanes
-                self.call(f, f"product{part}", f.at(at, offset), weights, f.at(to, offset))
+                self.call(f, f"product{part}", [f.at(at, offset), weights, f.at(to, offset)])
                 first += part
 
         f.each(0, self.n**2, position)
 
-    def outputs(self, f: Function, memory: list[str], v: str, m: str, block: str, chunk: str) -> None:
+    def outputs(self, f: Function, memory: list[str], v: str, m: str, block: Int, chunk: Int) -> None:
         """Products and results of one block of tiles and one chunk of channels."""
         how, s = self.how, self.shape
         u = f.at(memory[-1 if how.images else s.weight + 1], f.i("mul", chunk, self.u_chunk))
@@ -355,15 +357,15 @@ class WinogradCode:
                 lambda: self.products(f, self.last, v, u, m),
             )
 
-        def row(r: str) -> None:
+        def row(r: Int) -> None:
             at = f.at(m, f.i("mul", r, self.m_row))
             n, y, x = self.place(f, block if how.images else self.tile(f, block, r))
 
-            def vector(w: str) -> None:
+            def vector(w: Int) -> None:
                 k = f.i("add", f.i("mul", chunk, self.chunk), r if how.images else w)
                 first = f.i("add", n, f.i("mul", w, self.lanes)) if how.images else n
                 total = f.at(at, f.i("mul", w, self.m_vector))
-                self.call(f, "result", *memory[: len(self.arrays)], total, k, y, x, first)
+                self.call(f, "result", [*memory[: len(self.arrays)], total], k, y, x, first)
 
             f.each(0, how.vectors, vector)
 
@@ -371,21 +373,21 @@ class WinogradCode:
 
     def phase(self, units: int) -> tuple[Function, list[str]]:
         """A phase to be written, and the kernel's buffers and the scratch memory in it."""
-        f = self.function(Contract(integers={"%lo": (0, units - 1), "%hi": (0, units)}))
+        f = self.function(Contract(integers={LOW: (0, units - 1), HIGH: (0, units)}))
         arrays = [*self.arrays, ("scratch", self.scratch)] if self.scratch else self.arrays
         return f, [f.pointer(k, array, size) for k, (array, size) in enumerate(arrays)]
 
-    def add_phase(self, name: str, f: Function, unit: Callable[[str], None], time: float) -> Phase:
-        f.each("%lo", "%hi", unit)
+    def add_phase(self, name: str, f: Function, unit: Callable[[Int], None], time: float) -> Phase:
+        f.each(LOW, HIGH, unit)
         self.add(name, f, entry=True)
-        return Phase(f"{UNNAMED}_{name}", f.contract.integers["%hi"][1], time)
+        return Phase(f"{UNNAMED}_{name}", f.contract.integers[HIGH][1], time)
 
     def weights(self, time: float) -> Phase:
         """U = G w Gt for some of the summed channels."""
         f, memory = self.phase(self.channels)
         s, n, g = self.shape, self.n, weight_transform(self.how.tile).tolist()
 
-        def vector(c: str, k: str) -> None:
+        def vector(c: Int, k: Int) -> None:
             at = f.at(memory[s.weight], f.i("mul", c, s.weight_at.coefficient(s.channel)), k)
             places = [[self.tap(0, r) + self.tap(1, q) for q in range(TAPS)] for r in range(TAPS)]
             taps = [[f.load(f.at(at, place)) for place in row] for row in places]
@@ -395,7 +397,7 @@ class WinogradCode:
                 for b, row in enumerate(g):
                     f.store(combination(f, row, half[a]), f.at(to, (a * n + b) * self.u_position))
 
-        def unit(c: str) -> None:
+        def unit(c: Int) -> None:
             f.each(0, self.outs, lambda k: vector(c, k), self.lanes)
 
         return self.add_phase("weights", f, unit, time)
@@ -411,8 +413,8 @@ class WinogradCode:
         f, memory = self.phase(self.blocks)
         v, m, edge = f.floats("v", self.v_size), f.floats("m", self.m_size), self.edge(f)
 
-        def unit(block: str) -> None:
-            def tile(r: str) -> None:
+        def unit(block: Int) -> None:
+            def tile(r: Int) -> None:
                 self.fetch(f, memory, edge, f.at(v, f.i("mul", r, self.v_tile)), self.tile(f, block, r))
 
             f.each(0, self.tiles_of(f, block), tile)
@@ -425,7 +427,7 @@ class WinogradCode:
         f, memory = self.phase(self.tiles)
         edge = self.edge(f)
 
-        def unit(tile: str) -> None:
+        def unit(tile: Int) -> None:
             block, number = f.i("sdiv", tile, self.block), f.i("srem", tile, self.block)
             to = f.at(memory[-1], f.i("mul", block, self.v_size), f.i("mul", number, self.v_tile))
             self.fetch(f, memory, edge, to, tile)
@@ -437,11 +439,11 @@ class WinogradCode:
         f, memory = self.phase(self.chunks)
         m = f.floats("m", self.m_size)
 
-        def outputs(block: str, chunk: str) -> None:
+        def outputs(block: Int, chunk: Int) -> None:
             v = f.at(memory[-1], f.i("mul", block, self.v_size))
             self.outputs(f, memory, v, m, block, chunk)
 
-        def unit(chunk: str) -> None:
+        def unit(chunk: Int) -> None:
             f.each(0, self.blocks, lambda block: outputs(block, chunk))
 
         return self.add_phase("chunks", f, unit, time)

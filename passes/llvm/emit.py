@@ -8,8 +8,8 @@ from functools import partial
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Fold, Local, Reduce, Store, names
 from ...ir.kernel.scalar import ref
-from .reductions import Reductions, effect
-from .writer import Point, Value
+from .reductions import Reductions
+from .writer import Point, Value, effect
 
 
 class Emitter(Reductions):
@@ -68,17 +68,13 @@ class Emitter(Reductions):
             for k, point in enumerate(at):
                 slot = k % len(points) * width
                 before = carried[slot : slot + width]
-                self.scopes.append({})  # what depends on the state must not be found again at the next step
-                for name, value in zip(stage.names, before, strict=True):
-                    self.bind(name, [point], [value])
-                after = shaped([self.emit(e, point, d) for e, d in zip(stage.step, dtypes, strict=True)])
-                if across and self.mask:
-                    mask = Value(self.mask, "bool", self.lanes)
-                    after = [
-                        self.ssa(f"select {mask}, {new}, {old}", new.dtype, self.lanes)
-                        for new, old in zip(after, before, strict=True)
-                    ]
-                self.scopes.pop()
+                with self.scope():  # what depends on the state must not be found again at the next step
+                    for name, value in zip(stage.names, before, strict=True):
+                        self.bind(name, [point], [value])
+                    after = shaped([self.emit(e, point, d) for e, d in zip(stage.step, dtypes, strict=True)])
+                    if across and self.mask:
+                        pairs = zip(after, before, strict=True)
+                        after = [self.select(self.mask, new, old) for new, old in pairs]
                 carried[slot : slot + width] = after
                 seen([point], [after])
             return carried
@@ -96,15 +92,13 @@ class Emitter(Reductions):
         dtypes = [self.kernel.dtypes[name] for name in stage.names]
         turn = self.lanes // 2
         while turn:
-            order = ", ".join(f"i32 {(lane + turn) % self.lanes}" for lane in range(self.lanes))
-            self.scopes.append({})
-            for name, value in zip(stage.names, state, strict=True):
-                text = f"shufflevector {value}, {value.type} poison, <{self.lanes} x i32> <{order}>"
-                self.bind(name, [point], [value])
-                self.bind(f"right.{name}", [point], [self.ssa(text, value.dtype, self.lanes)])
-            merge = zip(stage.merge or (), dtypes, strict=True)
-            state = [self.splat(self.emit(e, point, d)) for e, d in merge]
-            self.scopes.pop()
+            order = [(lane + turn) % self.lanes for lane in range(self.lanes)]
+            with self.scope():
+                for name, value in zip(stage.names, state, strict=True):
+                    self.bind(name, [point], [value])
+                    self.bind(f"right.{name}", [point], [self.shuffle(value, None, order)])
+                merge = zip(stage.merge or (), dtypes, strict=True)
+                state = [self.splat(self.emit(e, point, d)) for e, d in merge]
             turn //= 2
         return [self.lane(value, 0) for value in state]
 
@@ -120,17 +114,16 @@ class Emitter(Reductions):
         read_later = set().union(*map(self.kernel.needs, outside)) & set(stage.names)
 
         def seen(at: list[Point], states: list[list[Value]]) -> None:
-            self.scopes.append({})
-            for k, name in enumerate(stage.names):
-                self.bind(name, at, [state[k] for state in states], axes)
-                if name in read_later:
-                    for point, state in zip(at, states, strict=True):
-                        self.hold_state(ref(name, axes), point, state[k])
-            for n in inside:
-                other = self.kernel.stages[n]
-                assert isinstance(other, Store)
-                self.store(other, at)
-            self.scopes.pop()
+            with self.scope():
+                for k, name in enumerate(stage.names):
+                    self.bind(name, at, [state[k] for state in states], axes)
+                    if name in read_later:
+                        for point, state in zip(at, states, strict=True):
+                            self.hold_state(ref(name, axes), point, state[k])
+                for n in inside:
+                    other = self.kernel.stages[n]
+                    assert isinstance(other, Store)
+                    self.store(other, at)
 
         self.folded(stage, points, False, seen)
         return set(inside)

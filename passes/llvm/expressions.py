@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import math
 from abc import ABC, abstractmethod
+from functools import cache
 
 from ...ir.errors import KernelError
 from ...ir.kernel.expansions import TURNS
@@ -13,18 +14,27 @@ from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
-from .ranges import Range
-from .writer import ELEMENTS, Point, Value, Writer, is_nan, suffix
+from .ranges import Name, Range
+from .writer import ELEMENTS, Point, Value, Writer, suffix, type_of
 
 LEVELS = 40  # that are emitted by recursion, of six calls each
 EXPANDED = 20  # levels that a word may have that is said in simpler ones
-_INTRINSIC = re.compile(r"@([\w.{}]+)\((.*)\)$")
-_ZERO = re.compile(r"\b0x[08]0{15}\b|\b0xH[08]000\b|\b(0|32768)\)?$")  # as `writer.literal` spells them
 
 
 def _is_number(value: Value) -> bool:
-    """Whether an operand stands in the text as a number, and not NaN."""
-    return not value.text.startswith("%") and not is_nan(value.text)
+    """Whether an operand is a floating constant, and not NaN."""
+    return isinstance(value.constant, float) and not math.isnan(value.constant)
+
+
+@cache
+def _spelled(spelling: str, type: str, dtype: str, lanes: int) -> tuple[str, str, list[str]]:
+    """An instruction of the vocabulary but for its operands, what it calls, and with which types."""
+    ones = f"splat ({ELEMENTS[dtype]} -1)" if lanes else "-1"
+    fields = {"t": type, "m": type_of("bool", lanes), "s": suffix(dtype, lanes)}
+    fields["ones"] = ones if dtype != "bool" else "splat (i1 true)" if lanes else "true"
+    text = spelling.format("{0}", "{1}", "{2}", **fields)
+    name, _, arguments = text.partition("@")[2].removesuffix(")").partition("(")
+    return text, name, [argument.rpartition(" ")[0] for argument in arguments.split(", ")]
 
 
 class Expressions(Writer, ABC):
@@ -41,7 +51,7 @@ class Expressions(Writer, ABC):
         super().__init__(target if vectorised else target.scalar)
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.lane_axis = vectorised.axis if vectorised else ""  # "": every value is a scalar
-        self.mask: str | None = None  # the lanes inside the vector axis; None: all of them
+        self.mask: Value | None = None  # the lanes inside the vector axis; None: all of them
         self.end = 0  # where the vector axis is masked: it stays below
         self.streaming = False  # whether full vectors are stored past the caches
         self._order: dict[Expr, list[str]] = {}
@@ -115,11 +125,11 @@ class Expressions(Writer, ABC):
         """The result of an earlier stage at a point."""
 
     def coordinate(self, expr: Coordinate, point: Point) -> Value:
-        start = Value(self.whole(expr.index, point), "i64")
+        start = self.value(self.whole(expr.index, point))
         step = expr.index.coefficient(self.lane_axis)
         if not step:
             return start
-        return self.ssa(f"add {self.splat(start)}, {self.ramp('i64', step)}", "i64", self.lanes)
+        return self.binary("add", self.splat(start), self.ramp("i64", step))
 
     # ---- words
     def operation(self, name: str, args: tuple[Expr, ...], point: Point, dtype: str) -> Value:
@@ -171,16 +181,10 @@ class Expressions(Writer, ABC):
     def instruction(self, spelled: str, operands: list[Value], dtype: str, result: str) -> Value:
         """A vocabulary spelling, filled in; an intrinsic in it is declared."""
         shape = next((o for o in reversed(operands) if o.dtype == dtype), operands[-1])
-        lanes = shape.lanes
-        ones = f"splat ({ELEMENTS[dtype]} -1)" if lanes else "-1"
-        fields = {"t": shape.type, "m": Value("", "bool", lanes).type, "s": suffix(dtype, lanes)}
-        fields["ones"] = ones if dtype != "bool" else "splat (i1 true)" if lanes else "true"
-        called = _INTRINSIC.search(spelled)
+        text, called, types = _spelled(spelled, shape.type, dtype, shape.lanes)
         if called:
-            types = [argument.split(" ")[0].format(**fields) for argument in called[2].split(", ")]
-            self.declare(called[1].format(**fields), shape.type, types)
-        text = spelled.format(*(operand.text for operand in operands), **fields)
-        return self.ssa(text, result, lanes)
+            self.declare(called, shape.type, types)
+        return self.ssa(text.format(*(operand.text for operand in operands)), result, shape.lanes)
 
     def named(self, word: str, *operands: Value) -> Value:
         """A word that has one LLVM spelling, on values."""
@@ -201,49 +205,34 @@ class Expressions(Writer, ABC):
         NaN in a through, so a number stands there if one of them is a number.
         """
         first, second = operands
-        dtype, lanes = first.dtype, first.lanes
+        dtype = first.dtype
         if kind(dtype) != "f":
             return self.instruction(
                 VOCABULARY[name].spelling("llvm", kind(dtype)) or "", operands, dtype, dtype
             )
         order = "ogt" if name == "max" else "olt"
-        exchanged = _is_number(second) and not _ZERO.search(second.text)
-        if exchanged:  # equal ones are the same
+        if _is_number(second) and second.constant != 0:  # equal ones are the same
             first, second = second, first
-        further = self.ssa(f"fcmp {order} {first}, {second.text}", "bool", lanes)
-        larger = self.ssa(f"select {further}, {first}, {second}", dtype, lanes)
+        larger = self.select(self.test(f"fcmp {order}", first, second), first, second)
         if _is_number(first):
             return larger
-        invalid = self.ssa(f"fcmp uno {first}, {first.text}", "bool", lanes)
-        return self.ssa(f"select {invalid}, {first}, {larger}", dtype, lanes)
+        return self.select(self.test("fcmp uno", first, first), first, larger)
 
     def unfused(self, operands: list[Value]) -> Value:
         """a b + c without the instruction: in float64, where a product of float32s is exact."""
-        dtype, lanes = operands[0].dtype, operands[0].lanes
         a, b, c = (self.cast(operand, "f64") for operand in operands)
-        product = self.ssa(f"fmul {a}, {b.text}", "f64", lanes)
-        return self.cast(self.ssa(f"fadd {product}, {c.text}", "f64", lanes), dtype)
+        return self.cast(self.binary("fadd", self.binary("fmul", a, b), c), operands[0].dtype)
 
     def mulhi(self, operands: list[Value]) -> Value:
         left, right = (self.convert("zext", operand, "u64") for operand in operands)
-        product = self.ssa(f"mul {left}, {right.text}", "u64", left.lanes)
-        high = self.ssa(
-            f"lshr {product}, {self.constant(32, 'u64', bool(left.lanes)).text}", "u64", left.lanes
-        )
-        return self.convert("trunc", high, "u32")
+        return self.convert("trunc", self.binary("lshr", self.binary("mul", left, right), 32), "u32")
 
     def scalef(self, operands: list[Value]) -> Value:
         """One instruction for a vector; a number alone takes a lane of it, and stays a number."""
         p, n = (self.splat(operand) for operand in operands)
-        arguments = [
-            (p.type, p.text),
-            (p.type, n.text),
-            (p.type, "zeroinitializer"),
-            ("i16", "-1"),
-            ("i32", "4"),
-        ]
-        call = self.call(self.target.scalef, p.type, arguments)
-        scaled = self.ssa(call, "f32", self.lanes)
+        zero = Value("zeroinitializer", "f32", self.lanes, 0.0)
+        arguments = [p, n, zero, self.constant(-1, "i16"), self.constant(4, "i32")]
+        scaled = self.ssa(self.call(self.target.scalef, p.type, arguments), "f32", self.lanes)
         return scaled if any(operand.lanes for operand in operands) else self.lane(scaled, 0)
 
     def integer_division(self, name: str, operands: list[Value]) -> Value:
@@ -252,29 +241,20 @@ class Expressions(Writer, ABC):
         x / -1 is -x and its remainder 0 (the least integer wraps); a quotient by 0 is 0, as in NumPy.
         """
         left, right = operands
-        lanes, dtype = left.lanes, left.dtype
-        signed = kind(dtype) == "i"
-
-        def pick(test: Value, yes: Value, no: Value) -> Value:
-            return self.ssa(f"select {test}, {yes}, {no}", dtype, lanes)
-
+        signed = kind(left.dtype) == "i"
         division = ("s" if signed else "u") + ("div" if name == "trunc_div" else "rem")
-        traps = [self.constant(n, dtype, bool(lanes)).text for n in (0, -1)]
-        if not right.text.startswith("%") and right.text not in traps:
-            return self.ssa(f"{division} {left}, {right.text}", dtype, lanes)
-        zero, one = self.constant(0, dtype, bool(lanes)), self.constant(1, dtype, bool(lanes))
-        by_zero = self.ssa(f"icmp eq {right}, {zero.text}", "bool", lanes)
-        safe = pick(by_zero, one, right)
+        if right.constant not in (None, 0, -1):
+            return self.binary(division, left, right)
+        zero, one = self.like(left, 0), self.like(left, 1)
+        by_zero = self.test("icmp eq", right, zero)
+        safe = self.select(by_zero, one, right)
         if signed:
-            minus = self.constant(-1, dtype, bool(lanes))
-            by_minus = self.ssa(f"icmp eq {right}, {minus.text}", "bool", lanes)
-            safe = pick(by_minus, one, safe)
-        result = self.ssa(f"{division} {left}, {safe.text}", dtype, lanes)
+            by_minus = self.test("icmp eq", right, -1)
+            safe = self.select(by_minus, one, safe)
+        result = self.binary(division, left, safe)
         if signed and name == "trunc_div":
-            result = pick(
-                by_minus, self.ssa(f"sub {left.type} {zero.text}, {left.text}", dtype, lanes), result
-            )
-        return pick(by_zero, zero, result) if name == "trunc_div" else result
+            result = self.select(by_minus, self.binary("sub", zero, left), result)
+        return self.select(by_zero, zero, result) if name == "trunc_div" else result
 
     def whole_power(self, operands: list[Value]) -> Value:
         """An integer power by squaring, a bit of the exponent at a time; it wraps as products do.
@@ -282,75 +262,57 @@ class Expressions(Writer, ABC):
         1 / x^n cut to a whole number where the exponent is negative: 0 but for 1 and -1.
         """
         base, exponent = operands
-        dtype, lanes = base.dtype, base.lanes
+        zero, one = self.like(base, 0), self.like(base, 1)
 
-        def number(n: int) -> str:
-            return self.constant(n, dtype, bool(lanes)).text
-
-        def body(index: str, carried: list[Value]) -> list[Value]:
+        def body(index: Name, carried: list[Value]) -> list[Value]:
             total, square, left = carried
-            odd = self.ssa(f"icmp ne {self.binary('and', left, 1)}, {number(0)}", "bool", lanes)
-            factor = self.ssa(f"select {odd}, {square}, {square.type} {number(1)}", dtype, lanes)
-            product = self.ssa(f"mul {total}, {factor.text}", dtype, lanes)
-            return [
-                product,
-                self.ssa(f"mul {square}, {square.text}", dtype, lanes),
-                self.binary("lshr", left, 1),
-            ]
+            odd = self.test("icmp ne", self.binary("and", left, 1), zero)
+            product = self.binary("mul", total, self.select(odd, square, one))
+            return [product, self.binary("mul", square, square), self.binary("lshr", left, 1)]
 
-        one = self.constant(1, dtype, bool(lanes))
-        total = self.loop("0", str(bits(dtype)), 1, [one, base, exponent], body)[0]
-        if kind(dtype) == "u":
+        total = self.loop(0, bits(base.dtype), 1, [one, base, exponent], body)[0]
+        if kind(base.dtype) == "u":
             return total
         # -1 and 1 are their own inverses; their powers by any odd or even number are found in its last bit
-        odd = self.ssa(f"icmp ne {self.binary('and', exponent, 1)}, {number(0)}", "bool", lanes)
-        unit = self.ssa(f"select {odd}, {base}, {base.type} {number(1)}", dtype, lanes)
-        square = self.ssa(f"mul {base}, {base.text}", dtype, lanes)
-        is_unit = self.ssa(f"icmp eq {square}, {number(1)}", "bool", lanes)
-        inverse = self.ssa(f"select {is_unit}, {unit}, {base.type} {number(0)}", dtype, lanes)
-        below = self.ssa(f"icmp slt {exponent}, {number(0)}", "bool", lanes)
-        return self.ssa(f"select {below}, {inverse}, {total}", dtype, lanes)
+        odd = self.test("icmp ne", self.binary("and", exponent, 1), zero)
+        unit = self.select(odd, base, one)
+        inverse = self.select(self.test("icmp eq", self.binary("mul", base, base), one), unit, zero)
+        return self.select(self.test("icmp slt", exponent, zero), inverse, total)
 
     def checked(self, name: str, args: tuple[Expr, ...], point: Point, value: Value) -> Value:
         """The expansion of a sine or cosine, or the C library's where an operand is too large for that."""
         operand = self.emit(args[0], point)
-        size = self.named("abs", operand)
-        lanes = operand.lanes
-        limit = self.constant(TURNS, operand.dtype, bool(lanes)).text
-        large = self.ssa(f"fcmp oge {size}, {limit}", "bool", lanes)
-        found = large.text
-        if lanes:
-            found = self.name(
-                self.call(f"llvm.vector.reduce.or.v{lanes}i1", "i1", [(large.type, large.text)])
-            )
+        large = self.test("fcmp oge", self.named("abs", operand), TURNS)
+        if large.lanes:
+            large = self.ssa(self.call(f"llvm.vector.reduce.or.v{large.lanes}i1", "i1", [large]), "bool")
         libm = VOCABULARY[name].libm
-        return self.unless(found, value, lambda: self.library(libm, [operand]))
+        return self.unless(large, value, lambda: self.library(libm, [operand]))
 
     def library(self, name: str, operands: list[Value]) -> Value:
         """A function of the C library, called for each lane in a loop through memory."""
         dtype, lanes = operands[0].dtype, operands[0].lanes
         element, function = ELEMENTS[dtype], name + ("f" if dtype == "f32" else "")
         if not lanes:
-            return self.ssa(self.call(function, element, [(v.type, v.text) for v in operands]), dtype)
+            return self.ssa(self.call(function, element, operands), dtype)
         slots = [self.slot(operand.type, n) for n, operand in enumerate(operands)]
         for slot, operand in zip(slots, operands, strict=True):
             self.line(f"store {operand}, ptr {slot}, align 64")
 
-        def body(index: str, _: list[Value]) -> list[Value]:
+        def body(index: Name, _: list[Value]) -> list[Value]:
             places = [self.name(f"getelementptr {element}, ptr {slot}, i64 {index}") for slot in slots]
-            values = [(element, self.name(f"load {element}, ptr {place}")) for place in places]
-            result = self.name(self.call(function, element, values))
-            self.line(f"store {element} {result}, ptr {places[0]}")
+            values = [self.ssa(f"load {element}, ptr {place}", dtype) for place in places]
+            result = self.ssa(self.call(function, element, values), dtype)
+            self.line(f"store {result}, ptr {places[0]}")
             return []
 
-        self.loop("0", str(lanes), 1, [], body)
-        return self.ssa(f"load {operands[0].type}, ptr {slots[0]}, align 64", dtype, lanes)
+        self.loop(0, lanes, 1, [], body)
+        return self.read(slots[0], dtype, lanes, 64)
 
     # ---- casts
     def convert(self, instruction: str, value: Value, dtype: str) -> Value:
-        target = Value("", dtype, value.lanes).type
-        if target == value.type:
-            return Value(value.text, dtype, value.lanes)
+        target = type_of(dtype, value.lanes)
+        if target == value.type and (value.constant is None or "bf16" not in (value.dtype, dtype)):
+            return value._replace(dtype=dtype)
         return self.ssa(f"{instruction} {value} to {target}", dtype, value.lanes)
 
     def bitcast(self, value: Value, dtype: str) -> Value:
@@ -372,9 +334,7 @@ class Expressions(Writer, ABC):
                 return self.cast(self.half_widened(value), dtype)
             return self.half_narrowed(self.cast(value, "f32"))
         if dtype == "bool":
-            test = "fcmp une" if is_floating(source) else "icmp ne"
-            zero = self.constant(0, source, bool(value.lanes)).text
-            return self.ssa(f"{test} {value}, {zero}", "bool", value.lanes)
+            return self.test("fcmp une" if is_floating(source) else "icmp ne", value, 0)
         if is_floating(source) and is_floating(dtype):
             return self.convert("fpext" if bits(dtype) > bits(source) else "fptrunc", value, dtype)
         if is_floating(dtype):
@@ -394,77 +354,50 @@ class Expressions(Writer, ABC):
 
         To LLVM such a conversion is poison: of `float(int(x))` it would make `trunc(x)`.
         """
-        lanes, limit = value.lanes, 2.0 ** (bits(dtype) - 1)
-        least = self.constant(-(1 << bits(dtype) - 1), dtype, bool(lanes))
-        found = self.convert("fptosi", value, dtype)
+        limit = 2.0 ** (bits(dtype) - 1)
+        result = self.convert("fptosi", value, dtype)
+        least = self.like(result, -(1 << bits(dtype) - 1))
         for test, bound in (("fcmp oge", -limit), ("fcmp olt", limit)):
-            within = self.ssa(
-                f"{test} {value}, {self.constant(bound, value.dtype, bool(lanes)).text}", "bool", lanes
-            )
-            found = self.ssa(f"select {within}, {found}, {least}", dtype, lanes)
-        return found
+            result = self.select(self.test(test, value, bound), result, least)
+        return result
 
     def widened(self, value: Value) -> Value:
         """bf16 is the upper half of an f32."""
-        wide = self.convert("zext", Value(value.text, "i16", value.lanes), "i32")
-        return self.bitcast(self.binary("shl", wide, 16), "f32")
+        return self.bitcast(self.binary("shl", self.convert("zext", value, "i32"), 16), "f32")
+
+    def narrowed(self, value: Value) -> Value:
+        """An f32 to bf16: to nearest, ties to even; a NaN stays one."""
+        pattern = self.bitcast(value, "i32")
+        upper = self.binary("lshr", pattern, 16)
+        bias = self.binary("add", self.binary("and", upper, 1), 0x7FFF)
+        shifted = self.binary("lshr", self.binary("add", pattern, bias), 16)
+        quiet = self.binary("or", upper, 0x40)
+        return self.convert("trunc", self.select(self.test("fcmp uno", value, value), quiet, shifted), "bf16")
 
     def half_widened(self, value: Value) -> Value:
         """An f16 to f32 in integer steps: its exponent is moved by a product, which subnormals need too."""
-        lanes = value.lanes
         pattern = self.convert("zext", self.bitcast(value, "i16"), "i32")
         sign = self.binary("shl", self.binary("and", pattern, 0x8000), 16)
         size = self.binary("and", pattern, 0x7FFF)
-        moved = self.bitcast(self.binary("shl", size, 13), "f32")
-        scaled = self.ssa(f"fmul {moved}, {self.constant(2.0**112, 'f32', bool(lanes)).text}", "f32", lanes)
-        limits = self.constant(0x7C00, "i32", bool(lanes)).text
-        special = self.ssa(f"icmp sge {size}, {limits}", "bool", lanes)  # inf and NaN have all exponent bits
+        scaled = self.binary("fmul", self.bitcast(self.binary("shl", size, 13), "f32"), 2.0**112)
+        special = self.test("icmp sge", size, 0x7C00)  # inf and NaN have all exponent bits
         finite = self.bitcast(scaled, "i32")
-        endless = self.binary("or", finite, 0x7F800000)
-        chosen = self.ssa(f"select {special}, {endless}, {finite}", "i32", lanes)
-        return self.bitcast(self.ssa(f"or {chosen}, {sign.text}", "i32", lanes), "f32")
+        chosen = self.select(special, self.binary("or", finite, 0x7F800000), finite)
+        return self.bitcast(self.binary("or", chosen, sign), "f32")
 
     def half_narrowed(self, value: Value) -> Value:
         """An f32 to f16 in integer steps: to nearest, ties to even."""
-        lanes = value.lanes
-
-        def number(n: int) -> str:
-            return self.constant(n, "i32", bool(lanes)).text
-
         pattern = self.bitcast(value, "i32")
         sign = self.binary("and", self.binary("lshr", pattern, 16), 0x8000)
         size = self.binary("and", pattern, 0x7FFFFFFF)
         odd = self.binary("and", self.binary("lshr", size, 13), 1)
         biased = self.binary("add", size, 0xFFF - (112 << 23))
-        normal = self.binary("lshr", self.ssa(f"add {biased}, {odd.text}", "i32", lanes), 13)
+        normal = self.binary("lshr", self.binary("add", biased, odd), 13)
         # a subnormal is rounded by adding a number whose last bit is the least f16
-        half = self.constant(0.5, "f32", bool(lanes)).text
-        shifted = self.ssa(f"fadd {self.bitcast(size, 'f32')}, {half}", "f32", lanes)
+        shifted = self.binary("fadd", self.bitcast(size, "f32"), 0.5)
         small = self.binary("sub", self.bitcast(shifted, "i32"), 126 << 23)
-        is_small = self.ssa(f"icmp slt {size}, {number(113 << 23)}", "bool", lanes)
-        finite = self.ssa(f"select {is_small}, {small}, {normal}", "i32", lanes)
-        invalid = self.ssa(f"icmp sgt {size}, {number(0x7F800000)}", "bool", lanes)
-        wide = f"<{lanes} x i32>" if lanes else "i32"
-        quiet, infinite = f"{wide} {number(0x7E00)}", f"{wide} {number(0x7C00)}"
-        endless = self.ssa(f"select {invalid}, {quiet}, {infinite}", "i32", lanes)
-        is_endless = self.ssa(f"icmp sge {size}, {number(143 << 23)}", "bool", lanes)
-        chosen = self.ssa(f"select {is_endless}, {endless}, {finite}", "i32", lanes)
-        signed = self.ssa(f"or {chosen}, {sign.text}", "i32", lanes)
-        return self.bitcast(self.convert("trunc", signed, "i16"), "f16")
-
-    def binary(self, instruction: str, value: Value, number: int) -> Value:
-        """An integer instruction with a constant."""
-        text = self.constant(number, value.dtype, bool(value.lanes)).text
-        return self.ssa(f"{instruction} {value}, {text}", value.dtype, value.lanes)
-
-    def narrowed(self, value: Value) -> Value:
-        """An f32 to bf16: to nearest, ties to even; a NaN stays one."""
-        lanes = value.lanes
-        pattern = self.bitcast(value, "i32")
-        upper = self.binary("lshr", pattern, 16)
-        bias = self.binary("add", self.binary("and", upper, 1), 0x7FFF)
-        shifted = self.binary("lshr", self.ssa(f"add {pattern}, {bias.text}", "i32", lanes), 16)
-        quiet = self.binary("or", upper, 0x40)
-        invalid = self.ssa(f"fcmp uno {value}, {value.text}", "bool", lanes)
-        chosen = self.ssa(f"select {invalid}, {quiet}, {shifted}", "i32", lanes)
-        return Value(self.convert("trunc", chosen, "i16").text, "bf16", lanes)
+        finite = self.select(self.test("icmp slt", size, 113 << 23), small, normal)
+        invalid = self.test("icmp sgt", size, 0x7F800000)
+        endless = self.select(invalid, self.like(size, 0x7E00), self.like(size, 0x7C00))
+        chosen = self.select(self.test("icmp sge", size, 143 << 23), endless, finite)
+        return self.bitcast(self.convert("trunc", self.binary("or", chosen, sign), "i16"), "f16")

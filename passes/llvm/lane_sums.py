@@ -27,9 +27,5 @@ def lane_sums(writer: Expressions, totals: list[Value]) -> list[Value]:
 def _halved(writer: Expressions, x: Value, y: Value, run: int) -> Value:
     """Add up the halves of each run of lanes: those of x, then those of y."""
     lower = [k for first in range(0, 2 * writer.lanes, run) for k in range(first, first + run // 2)]
-    parts = []
-    for picks in (lower, [k + run // 2 for k in lower]):
-        order = ", ".join(f"i32 {pick}" for pick in picks)
-        text = f"shufflevector {x}, {y}, <{writer.lanes} x i32> <{order}>"
-        parts.append(writer.ssa(text, x.dtype, writer.lanes))
-    return writer.named("add", *parts)
+    upper = [k + run // 2 for k in lower]
+    return writer.named("add", writer.shuffle(x, y, lower), writer.shuffle(x, y, upper))

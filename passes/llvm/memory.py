@@ -11,8 +11,8 @@ from ..schedules.default import can_transpose
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
 from .expressions import Expressions
-from .ranges import OPEN, Range
-from .writer import ELEMENTS, Point, Value, literal, suffix
+from .ranges import OPEN, Int, Name, Range
+from .writer import ELEMENTS, Point, Value, suffix, type_of
 
 
 class Memory(Expressions):
@@ -26,7 +26,7 @@ class Memory(Expressions):
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
         self.held: frozenset[tuple[Read, int]] = frozenset()  # dimensions that open loops keep inside
-        self.panels: dict[str, str] = {}  # axis -> the number of the panel that a unit works on
+        self.panels: dict[str, Int] = {}  # axis -> the number of the panel that a unit works on
 
     # ---- what stays inside
     def stays_inside(
@@ -83,15 +83,14 @@ class Memory(Expressions):
                 continue
             value = self.emit(cast(part, "i64"), point)
             if not value.lanes:
-                base = self.sum(base, self.times(value.text, stride))
+                number = Name(value.text) if value.constant is None else int(value.constant)
+                base = self.sum(base, self.times(number, stride))
                 continue
-            scaled = self.ssa(
-                f"mul nsw {value}, {self.constant(stride, 'i64', True).text}", "i64", self.lanes
-            )
-            spread = scaled if spread is None else self.ssa(f"add {spread}, {scaled.text}", "i64", self.lanes)
+            scaled = self.binary("mul nsw", value, stride)
+            spread = scaled if spread is None else self.binary("add", spread, scaled)
         return base, constant, offset.coefficient(self.lane_axis), spread
 
-    def keeps_inside(self, part: Affine, size: int, axis: str, point: Point, low: str, high: str) -> None:
+    def keeps_inside(self, part: Affine, size: int, axis: str, point: Point, low: Int, high: Int) -> None:
         """Raises KernelError unless 0 <= part < size wherever a loop over `axis` runs, from `low` to `high`.
 
         The loop's ends are worked out for each value that the rest of the index can have; for those from
@@ -126,20 +125,21 @@ class Memory(Expressions):
             return self.load_packed(access, buffer, point)
         base, constant, lanes, spread = self.offsets(buffer, access.index, point)
         self.stays_inside(access, buffer, access.index, point, self.guarded(access, point))
-        if access.buffer in self.schedule.ahead:
-            self.prefetch(buffer, self.address(ELEMENTS[dtype], f"%{buffer.name}.ptr", base, constant))
+        element, start = ELEMENTS[dtype], f"%{buffer.name}.ptr"
+        if ahead := self.schedule.ahead.get(access.buffer):
+            self.prefetch(self.address("i8", self.address(element, start, base, constant), 0, ahead))
         scalar_guard, lane_guard = self.guards(access, point)
-        other = literal(access.other.value, dtype) if access.other is not None else literal(0, dtype)
-        start = f"%{buffer.name}.ptr"
+        other = self.constant(0 if access.other is None else access.other.value, dtype)
         if spread is None and lanes == 0 and lane_guard is None:
-            value = self.load_scalar(dtype, start, base, constant, scalar_guard, other)
+            address = self.address(element, start, base, constant)
+            value = self.load_scalar(dtype, address, scalar_guard, other)
         elif spread is None and lanes > 1 and self.is_square(access, point):
             return self.load_transposed(access, point)
         else:
             mask = self.both(lane_guard, self.mask)
             if scalar_guard:
-                mask = self.both(mask, self.splat(Value(scalar_guard, "bool")).text)
-            address = self.address(ELEMENTS[dtype], start, base, constant)
+                mask = self.both(mask, self.splat(scalar_guard))
+            address = self.address(element, start, base, constant)
             value = self.load_vector(dtype, address, lanes, spread, mask, other)
         return self.cast(value, "bool") if buffer.dtype == "bool" else value
 
@@ -159,77 +159,59 @@ class Memory(Expressions):
                 f"kernel: {self.kernel}",
             )
         base, constant = self.linear(buffer.offset(access.index), point)
-        if number != "0":
-            base = self.sum(self.times(number, buffer.strides[dim]), base)
-        element = ELEMENTS[buffer.dtype]
-        address = self.address(element, f"%{buffer.name}.ptr", base, constant + first)
-        if access.buffer in self.schedule.ahead:
-            self.prefetch(buffer, address)
-        align = NUMPY[buffer.dtype].itemsize
-        return self.ssa(
-            f"load {self.vector(element)}, ptr {address}, align {align}", buffer.dtype, self.lanes
-        )
+        base = self.sum(self.times(number, buffer.strides[dim]), base)
+        address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant + first)
+        if ahead := self.schedule.ahead.get(access.buffer):
+            self.prefetch(self.address("i8", address, 0, ahead))
+        return self.read(address, buffer.dtype, self.lanes)
 
-    def prefetch(self, buffer: Buffer, address: str) -> None:
-        """Ask for what lies behind an address, to be read, into the nearest cache."""
-        later = self.address("i8", address, "0", self.schedule.ahead[buffer.name])
-        arguments = [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")]
-        self.line(self.call("llvm.prefetch.p0", "void", arguments))
-
-    def load_scalar(self, dtype, start, base, constant, guard, other) -> Value:
-        element = ELEMENTS[dtype]
-        align = NUMPY[dtype].itemsize
+    def load_scalar(self, dtype, address, guard, other) -> Value:
         if guard is None:
-            return self.ssa(
-                f"load {element}, ptr {self.address(element, start, base, constant)}, align {align}", dtype
-            )
+            return self.read(address, dtype)
         # out of bounds the buffer's first element may not exist either: the address is a slot of our own
-        address = self.address(element, start, base, constant)
-        safe = self.name(f"select i1 {guard}, ptr {address}, ptr %nowhere")
-        value = self.ssa(f"load {element}, ptr {safe}, align {align}", dtype)
-        return self.ssa(f"select i1 {guard}, {value}, {element} {other}", dtype)
+        safe = self.select(guard, Value(address, "ptr"), Value("%nowhere", "ptr"))
+        return self.select(guard, self.read(safe.text, dtype), other)
 
     def load_vector(self, dtype, address, lanes, spread, mask, other) -> Value:
-        element, align = ELEMENTS[dtype], NUMPY[dtype].itemsize
-        wide = self.vector(element)
         if lanes == 1 and spread is None and mask is None:
-            return self.ssa(f"load {wide}, ptr {address}, align {align}", dtype, self.lanes)
-        default = (wide, f"splat ({element} {other})")
-        masked = (self.vector("i1"), mask or "splat (i1 true)")
-        shape = suffix(dtype, self.lanes)
+            return self.read(address, dtype, self.lanes)
+        shape, align = suffix(dtype, self.lanes), NUMPY[dtype].itemsize
         if lanes == 1 and spread is None:
             if self.target.loses_masks and align == 8:
-                masked = (masked[0], self.unknown(masked[1], address))
-            call = self.call(
-                f"llvm.masked.load.{shape}.p0", wide, [("ptr", address), ("i32", str(align)), masked, default]
-            )
+                mask = self.unknown(mask, address)
+            name, place = f"llvm.masked.load.{shape}.p0", Value(address, "ptr")
         else:
-            pointers = (self.vector("ptr"), self.pointers(element, address, lanes, spread))
             name = f"llvm.masked.gather.{shape}.v{self.lanes}p0"
-            call = self.call(name, wide, [pointers, ("i32", str(align)), masked, default])
-        return self.ssa(call, dtype, self.lanes)
+            place = self.pointers(ELEMENTS[dtype], address, lanes, spread)
+        arguments = [place, self.constant(align, "i32"), self.every(mask), self.splat(other)]
+        return self.ssa(self.call(name, type_of(dtype, self.lanes), arguments), dtype, self.lanes)
 
-    def unknown(self, mask: str, address: str) -> str:
+    def every(self, mask: Value | None) -> Value:
+        """The argument of an intrinsic for a mask, where None is all lanes."""
+        return mask or self.constant(True, "bool", True)
+
+    def unknown(self, mask: Value | None, address: str) -> Value | None:
         """The mask, so that LLVM knows none of its lanes; one that is a constant as a whole stays it.
 
         A load of two registers, of whose mask LLVM 22 knows one half to be empty and not the other, loses the
         mask of the empty half on AVX2, or ends the process: "Getting value from an unknown LocationSize".
         """
-        if not mask.startswith("%"):
+        if mask is None or mask.constant is not None:
             return mask
-        never = Value(self.name(f"icmp eq ptr {address}, null"), "bool")
-        return self.name(f"xor {self.vector('i1')} {mask}, {self.splat(never).text}")
+        never = self.ssa(f"icmp eq ptr {address}, null", "bool")
+        return self.binary("xor", mask, self.splat(never))
 
-    def pointers(self, element: str, address: str, lanes: int, spread: Value | None) -> str:
+    def pointers(self, element: str, address: str, lanes: int, spread: Value | None) -> Value:
         """One address for each lane: a stride along them, plus further offsets."""
-        offsets = Value(self.ramp("i64", lanes), "i64", self.lanes)
+        offsets = self.ramp("i64", lanes)
         if spread is not None:
-            offsets = self.ssa(f"add {spread}, {offsets.text}", "i64", self.lanes) if lanes else spread
-        return self.name(f"getelementptr {element}, ptr {address}, {offsets}")
+            offsets = self.binary("add", spread, offsets) if lanes else spread
+        return self.ssa(f"getelementptr {element}, ptr {address}, {offsets}", "ptr", self.lanes)
 
-    def guards(self, access: Read, point: Point) -> tuple[str | None, str | None]:
+    def guards(self, access: Read, point: Point) -> tuple[Value | None, Value | None]:
         """The tests the verifier could not settle: one i1 for the whole vector, and one for each lane."""
-        scalar, lane = None, None
+        scalar: Value | None = None
+        lane: Value | None = None
         for d in self.unproved(access):
             if self.is_inside(access, d, point):
                 continue
@@ -237,16 +219,15 @@ class Memory(Expressions):
             if isinstance(part, Expr):
                 index = self.emit(cast(part, "i64"), point)
             else:
-                index = Value(self.whole(part, point), "i64")
+                index = self.value(self.whole(part, point))
                 lanes = part.coefficient(self.lane_axis)
                 if lanes:
-                    index = self.ssa(f"add {self.splat(index)}, {self.ramp('i64', lanes)}", "i64", self.lanes)
+                    index = self.binary("add", self.splat(index), self.ramp("i64", lanes))
             if index.lanes:
-                test = self.name(f"icmp ult {index}, splat (i64 {size})")
-                lane = self.both(lane, test)
+                lane = self.both(lane, self.test("icmp ult", index, size))
             else:
-                test = self.integer(f"icmp ult {index}, {size}")
-                scalar = test if scalar is None else self.integer(f"and i1 {scalar}, {test}")
+                test = Value(self.once(f"icmp ult {index}, {size}"), "bool")
+                scalar = test if scalar is None else Value(self.once(f"and {scalar}, {test.text}"), "bool")
         return scalar, lane
 
     def unproved(self, access: Read) -> list[int]:
@@ -299,29 +280,24 @@ class Memory(Expressions):
         for end in (0, self.lanes - 1):
             self.stays_inside(access, buffer, access.index, point | {across: (point[across][0], end)}, [])
         element, offset = ELEMENTS[buffer.dtype], buffer.offset(access.index)
-        rows = []
+        rows, zero = [], self.constant(0, buffer.dtype)
         for lane in range(self.lanes):
             corner = point | {
                 across: (point[across][0], 0),
                 vector: (point[vector][0], point[vector][1] + lane),
             }
             address = self.address(element, f"%{buffer.name}.ptr", *self.linear(offset, corner))
-            inside = None
-            if self.mask:
-                bit = self.ssa(f"extractelement {self.vector('i1')} {self.mask}, i32 {lane}", "bool")
-                inside = self.splat(bit).text
-            rows.append(self.load_vector(buffer.dtype, address, 1, None, inside, literal(0, buffer.dtype)))
+            inside = None if self.mask is None else self.splat(self.lane(self.mask, lane))
+            rows.append(self.load_vector(buffer.dtype, address, 1, None, inside, zero))
         block = 1
         while block < self.lanes:
             for low in (r for r in range(self.lanes) if not r & block):
-                pair, count = f"{rows[low]}, {rows[low + block]}", self.lanes
+                pair, count = (rows[low], rows[low + block]), self.lanes
                 for row, picks in (
                     (low, [lane + count - block if lane & block else lane for lane in range(count)]),
                     (low + block, [lane + count if lane & block else lane + block for lane in range(count)]),
                 ):
-                    order = ", ".join(f"i32 {pick}" for pick in picks)
-                    text = f"shufflevector {pair}, <{count} x i32> <{order}>"
-                    rows[row] = self.ssa(text, buffer.dtype, self.lanes)
+                    rows[row] = self.shuffle(*pair, picks)
             block *= 2
         for number, row in enumerate(rows):
             corner = point | {across: (point[across][0], number)}
@@ -347,7 +323,7 @@ class Memory(Expressions):
         element, align = ELEMENTS[dtype], NUMPY[dtype].itemsize
         base, constant, lanes, spread = self.offsets(buffer, stage.index, point)
         address = self.address(element, f"%{buffer.name}.ptr", base, constant)
-        if self.mask is not None and self.mask == self.lanes_below("1"):
+        if self.mask is not None and self.mask == self.lanes_below(1):
             # one element, and LLVM's masked store of it would be as wide as what it was truncated from
             if spread is not None:
                 address = self.address(element, address, self.lane(spread, 0).text, 0)
@@ -355,13 +331,12 @@ class Memory(Expressions):
         if spread is None and not lanes:
             value = self.cast(self.lane(value, 0), dtype)  # a vector axis of extent 1 has one lane
             if stage.combine not in (None, "set"):
-                old = self.ssa(f"load {element}, ptr {address}, align {align}", dtype)
-                value = self.combined(stage.combine, old, value)
+                value = self.combined(stage.combine, self.read(address, dtype), value)
             self.line(f"store {value}, ptr {address}, align {align}")
             return
         value = self.cast(self.splat(value), dtype)
         if stage.combine not in (None, "set"):
-            old = self.load_vector(dtype, address, lanes, spread, self.mask, literal(0, dtype))
+            old = self.load_vector(dtype, address, lanes, spread, self.mask, self.constant(0, dtype))
             value = self.combined(stage.combine, old, value)
         if lanes == 1 and spread is None and self.mask is None:
             if self.streaming:
@@ -372,12 +347,11 @@ class Memory(Expressions):
             else:
                 self.line(f"store {value}, ptr {address}, align {align}")
             return
-        masked = (self.vector("i1"), self.mask or "splat (i1 true)")
-        shape, operand = suffix(dtype, self.lanes), (value.type, value.text)
+        shape = suffix(dtype, self.lanes)
         if lanes == 1 and spread is None:
-            arguments = [operand, ("ptr", address), ("i32", str(align)), masked]
-            self.line(self.call(f"llvm.masked.store.{shape}.p0", "void", arguments))
+            name, place = f"llvm.masked.store.{shape}.p0", Value(address, "ptr")
         else:
-            pointers = (self.vector("ptr"), self.pointers(element, address, lanes, spread))
-            arguments = [operand, pointers, ("i32", str(align)), masked]
-            self.line(self.call(f"llvm.masked.scatter.{shape}.v{self.lanes}p0", "void", arguments))
+            name = f"llvm.masked.scatter.{shape}.v{self.lanes}p0"
+            place = self.pointers(element, address, lanes, spread)
+        arguments = [value, place, self.constant(align, "i32"), self.every(self.mask)]
+        self.line(self.call(name, "void", arguments))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
@@ -16,6 +15,7 @@ from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target
 from .lane_sums import lane_sums
+from .ranges import Int
 from .results import Results
 from .writer import ELEMENTS, Point, Value, suffix
 
@@ -31,7 +31,7 @@ class Reductions(Results):
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
         self.summed: set[str] = set()  # the reductions whose results are bound already
-        self.limits: dict[str, tuple[str, str]] = {}  # axis -> the part of it that is run
+        self.limits: dict[str, tuple[Int, Int]] = {}  # axis -> the part of it that is run
 
     # ---- reductions
     def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
@@ -76,8 +76,7 @@ class Reductions(Results):
                     continue
                 following = combined(totals[slot], point)
                 if across and self.mask and not silent:
-                    mask = Value(self.mask, "bool", self.lanes)
-                    following = self.ssa(f"select {mask}, {following}, {totals[slot]}", dtype, self.lanes)
+                    following = self.select(self.mask, following, totals[slot])
                 totals[slot] = following
             return totals
 
@@ -95,7 +94,7 @@ class Reductions(Results):
             self.share_bounds(parts, axis.name, at)
             low, high = self.reach(axis, parts, at[0])
 
-            def within(index: str, values: list[Value]) -> list[Value]:
+            def within(index: Int, values: list[Value]) -> list[Value]:
                 return nest(axes[1:], [p | {axis.name: (index, 0)} for p in at], values)
 
             return self.loop(low, high, 1, totals, within, nonempty=False)
@@ -159,34 +158,22 @@ class Reductions(Results):
                     "tile no axis of a window's place, or peel it",
                 )
 
-    def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[str, str]:
+    def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[Int, Int]:
         """The first iteration, and the one after the last, for which every bounded index is inside."""
-        low, high = self.limits.get(axis.name, ("0", str(axis.extent)))
+        low, high = self.limits.get(axis.name, (0, int(axis.extent)))
         for part, size in bounded:
             factor = part.coefficient(axis.name)
             rest = self.whole(part - Affine(((axis.name, factor),)), point)
             if factor > 0:
                 first, last = self.minus(factor - 1, rest), self.minus(size - 1 + factor, rest)
             else:
-                first, last = self.sum(rest, str(-size - factor)), self.sum(rest, str(-factor))
+                first, last = self.sum(rest, -size - factor), self.sum(rest, -factor)
             first = self.quotient(first, abs(factor))  # not negative
-            low = first if low == "0" else self.chosen("sgt", low, first)
-            high = self.chosen("slt", high, self.quotient(last, abs(factor)))
+            low = first if low == 0 else self.maximum(low, first)
+            high = self.minimum(high, self.quotient(last, abs(factor)))
         for part, size in bounded:
             self.keeps_inside(part, size, axis.name, point, low, high)
         return low, high
-
-    def minus(self, left: int, right: str) -> str:
-        return self.integer(f"sub nsw i64 {left}, {right}")
-
-    def chosen(self, order: str, left: str, right: str) -> str:
-        test = self.integer(f"icmp {order} i64 {left}, {right}")
-        return self.integer(f"select i1 {test}, i64 {left}, i64 {right}")
-
-    def quotient(self, number: str, factor: int) -> str:
-        """The number over the factor, rounded down; 0 for negative ones."""
-        number = self.chosen("sgt", number, "0")
-        return number if factor == 1 else self.integer(f"udiv i64 {number}, {factor}")
 
     def copies(self, stage: Reduce) -> int:
         """How many vectors of a local vector axis are added up at once: one where each is work enough to hide
@@ -209,15 +196,7 @@ class Reductions(Results):
         count = self.lanes
         while count > 1:  # halves against halves: LLVM's own reduction would order zeros too
             count //= 2
-            order = ", ".join(f"i32 {lane + count}" for lane in range(count))
-            halves = [
-                self.ssa(
-                    f"shufflevector {total}, {total.type} poison, <{count} x i32> <{picks}>",
-                    total.dtype,
-                    count,
-                )
-                for picks in (", ".join(f"i32 {lane}" for lane in range(count)), order)
-            ]
+            halves = [self.shuffle(total, None, range(at, at + count)) for at in (0, count)]
             total = self.named(word, *halves)
         return self.lane(total, 0)
 
@@ -227,10 +206,9 @@ class Reductions(Results):
         integer = {"add": "add", "mul": "mul", "bit_or": "or", "bit_and": "and"}
         integer |= {"max": "smax" if letter == "i" else "umax", "min": "smin" if letter == "i" else "umin"}
         name = {"add": "fadd", "mul": "fmul"}[word] if letter == "f" else integer[word]
-        arguments = [(total.type, total.text)]
+        arguments = [total]
         if name in ("fadd", "fmul"):
-            first = self.constant(-0.0 if name == "fadd" else 1.0, dtype)
-            arguments.insert(0, (first.type, first.text))
+            arguments.insert(0, self.constant(-0.0 if name == "fadd" else 1.0, dtype))
         flags = "reassoc " if letter == "f" else ""  # a tree over the lanes
         called = f"llvm.vector.reduce.{name}.{suffix(dtype, self.lanes)}"
         return self.ssa(self.call(called, ELEMENTS[dtype], arguments, flags), dtype)
@@ -263,17 +241,17 @@ class Reductions(Results):
         step = min(self.schedule.unrolled.get(axis.name, 1), extent)
         full = extent // step * step
 
-        def run(index: str, offsets: range, values: list[Value]) -> list[Value]:
+        def run(index: Int, offsets: range, values: list[Value]) -> list[Value]:
             for k in offsets:
                 at = [p | {axis.name: (index, k)} for p in points]
                 values = self.over(rest, at, values, body, copies, stage)
             return values
 
         if full == step:
-            carried = run("0", range(step), carried)
+            carried = run(0, range(step), carried)
         else:
-            carried = self.loop("0", str(full), step, carried, lambda index, v: run(index, range(step), v))
-        return run("0", range(full, extent), carried)
+            carried = self.loop(0, full, step, carried, lambda index, v: run(index, range(step), v))
+        return run(0, range(full, extent), carried)
 
     def hoist(self, stage: Stage, axes: frozenset[str], points: list[Point]) -> None:
         """Compute what a stage needs and the axes do not change, so that loops over them find it done."""
@@ -308,7 +286,7 @@ class Reductions(Results):
         block = self.lanes * copies
         full, whole = extent // block * block, extent // self.lanes * self.lanes
 
-        def blocks(width: int) -> Callable[[str, list[Value]], list[Value]]:
+        def blocks(width: int) -> Callable[[Int, list[Value]], list[Value]]:
             steps = range(0, width, self.lanes)
             return lambda index, values: body([p | {name: (index, k)} for k in steps for p in points], values)
 
@@ -317,25 +295,15 @@ class Reductions(Results):
         if full < whole:  # of several copies of an accumulator, the first takes the rest
             carried = self.counted(full, whole, self.lanes, carried, blocks(self.lanes))
         if whole < extent:
-            self.mask, self.end = self.lanes_below(str(extent - whole)), extent
-            carried = body([p | {name: ("0", whole)} for p in points], carried)
+            self.mask, self.end = self.lanes_below(extent - whole), extent
+            carried = body([p | {name: (0, whole)} for p in points], carried)
             self.mask = None
         return carried
 
     def counted(
-        self, low: int, high: int, step: int, carried: list[Value], body: Callable[[str, list[Value]], list]
+        self, low: int, high: int, step: int, carried: list[Value], body: Callable[[Int, list[Value]], list]
     ) -> list[Value]:
         """A loop, or its body alone where it runs once."""
         if high - low == step:
-            return body(str(low), carried)
-        return self.loop(str(low), str(high), step, carried, body)
-
-
-def effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Value]]:
-    """A loop body that only acts and carries nothing along."""
-
-    def body(where: Any, carried: list[Value]) -> list[Value]:
-        act(where)
-        return carried
-
-    return body
+            return body(low, carried)
+        return self.loop(low, high, step, carried, body)

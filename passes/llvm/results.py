@@ -9,6 +9,7 @@ from ...ir.kernel.scalar import Ref, ref
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
 from .memory import Memory
+from .ranges import Int
 from .writer import ELEMENTS, Point, Value
 
 HELD = 1 << 15  # elements on the stack for the states of a scan that are read after it
@@ -33,11 +34,8 @@ class Results(Memory):
         Every other result is in the memo already.
         """
         if expr.name in self.schedule.kept:
-            dtype = self.kernel.dtypes[expr.name]
-            wide = self.vector(ELEMENTS[dtype])
-            return self.ssa(
-                f"load {wide}, ptr {self.scratch_address(expr, point)}, align 64", dtype, self.lanes
-            )
+            address = self.scratch_address(expr, point)
+            return self.read(address, self.kernel.dtypes[expr.name], self.lanes, 64)
         local = self.kernel.locals.get(expr.name)
         if local is not None:
             return self.emit(local.value, point)
@@ -74,9 +72,8 @@ class Results(Memory):
     def held_state(self, place: Ref, point: Point) -> Value:
         dtype = self.kernel.dtypes[place.name]
         lanes = self.lanes if self.lane_axis in self.kernel.parallel_names else 0
-        kept = Value("", self.stored(dtype), lanes)
         address = self.state_address(place, point, lanes)
-        return self.cast(self.ssa(f"load {kept.type}, ptr {address}, align 8", kept.dtype, lanes), dtype)
+        return self.cast(self.read(address, self.stored(dtype), lanes, 8), dtype)
 
     def state_address(self, place: Ref, point: Point, lanes: int) -> str:
         (axis,) = place.axes
@@ -93,7 +90,7 @@ class Results(Memory):
         name = self.array(place.name, point, element, length)
         return self.address(element, name, *self.linear(Affine(((axis, width),)), point))
 
-    def fits(self, place: Ref, at: tuple[str, int], by: int, width: int, length: int) -> None:
+    def fits(self, place: Ref, at: tuple[Int, int], by: int, width: int, length: int) -> None:
         """Raises KernelError unless `width` elements from by * at on, masked or not, lie in a stack array."""
         low, high = (by * (end + at[1]) for end in self.ranges.of(at[0]))
         if low <= high and (low < 0 or high + width > length):

@@ -23,9 +23,8 @@ from ..schedules.steps import Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
 from .emit import Emitter
 from .lane_sums import lane_sums
-from .ranges import OPEN
-from .reductions import effect
-from .writer import ELEMENTS, Point, Value
+from .ranges import OPEN, Int, Name, either
+from .writer import ELEMENTS, HIGH, LOW, Point, Value, effect
 
 MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap
 Act = Callable[[list[Point]], None]
@@ -68,11 +67,11 @@ class Units(Emitter):
     def function(self, name: str | None = None, linkage: str = "") -> str:
         """The whole function, under `name`; written once."""
         if self.units:
-            self.ranges.declare("%lo", 0, self.units - 1)
-            self.ranges.declare("%hi", 0, self.units)
+            self.ranges.declare(LOW, 0, self.units - 1)
+            self.ranges.declare(HIGH, 0, self.units)
             for extent in self.kernel.symbols:
-                self.ranges.declare(f"%{extent}", OPEN, OPEN)
-            self.loop("%lo", "%hi", 1, [], effect(self.unit), nonempty=False)
+                self.ranges.declare(Name(f"%{extent}"), OPEN, OPEN)
+            self.loop(LOW, HIGH, 1, [], effect(self.unit), nonempty=False)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arguments += [f"i64 %{name}" for name in self.kernel.symbols]
@@ -87,7 +86,7 @@ class Units(Emitter):
         return "\n".join([header, "entry:", *arrays, *self.lines, *fence, "  ret void", "}"])
 
     # ---- a unit
-    def unit(self, number: str) -> None:
+    def unit(self, number: Int) -> None:
         corner, schedule = self.corner(number), self.schedule
         together = [axis for axis in corner if axis != schedule.axis and axis not in self.gone_along]
         sizes = [range(schedule.tiles.get(axis, 1)) for axis in together]
@@ -114,36 +113,35 @@ class Units(Emitter):
             if axis.name != schedule.axis and schedule.block(axis.name) > schedule.tiles.get(axis.name, 1)
         ]
 
-    def corner(self, number: str) -> dict[str, str]:
+    def corner(self, number: Int) -> dict[str, Int]:
         """The first point of a unit, by axis, the fastest axis first."""
-        corner: dict[str, str] = {}
+        corner: dict[str, Int] = {}
         counts = unit_axes(self.kernel, self.schedule)
         for axis, count in reversed(counts):
-            if axis == counts[0][0]:
+            if count == 1:
+                index: Int = 0
+            elif count is None or axis == counts[0][0]:
                 index = number  # the slowest axis has what is left
             else:
-                index = "0" if count == 1 else self.integer(f"urem i64 {number}, {count}")
-                number = number if count == 1 else self.integer(f"udiv i64 {number}, {count}")
-            if count == 1:
-                index = "0"
+                index, number = self.integer("urem", number, count), self.integer("udiv", number, count)
             self.panels[axis] = index
             size, extent = self.schedule.block(axis), self.kernel.extents[axis]
-            base = index if size == 1 or index == "0" else self.times(index, size)
+            base = self.times(index, size)
             if axis not in (self.schedule.axis, *self.gone_along) and size > 1:
                 base = self.overlapping(base, extent, size)
             corner[axis] = base
         return corner
 
-    def overlapping(self, base: str, extent: int | str, size: int) -> str:
+    def overlapping(self, base: Int, extent: Int | str, size: int) -> Int:
         """The first point of a tile, of which the last overlaps its neighbour: stores are pure functions of
         their point."""
         if isinstance(extent, int) and extent % size == 0:
             return base
-        last = self.integer(f"sub i64 %{extent}, {size}") if isinstance(extent, str) else str(extent - size)
-        return self.chosen("slt", base, last)
+        last = self.integer("sub", Name(f"%{extent}"), size) if isinstance(extent, str) else extent - size
+        return self.minimum(base, last)
 
     # ---- the tiles of a unit
-    def tiles(self, axes: list[str], corner: dict[str, str], points: list[Point], act: Act) -> None:
+    def tiles(self, axes: list[str], corner: dict[str, Int], points: list[Point], act: Act) -> None:
         """act(points) for each tile along the axes."""
         if not axes:
             act(points)
@@ -152,35 +150,32 @@ class Units(Emitter):
         size, block = self.schedule.tiles.get(axis, 1), self.schedule.block(axis)
         extent = int(self.kernel.extents[axis])
 
-        def tile(base: str, first: int = 0) -> None:
+        def tile(base: Int, first: int = 0) -> None:
             at = [p | {axis: (base, first + k)} for k in range(size) for p in points]
             self.tiles(rest, corner, at, act)
 
         if axis in self.schedule.peeled:
             self.peeled(axis, extent, size, tile)
         elif size == extent:
-            tile("0")
+            tile(0)
         else:
             low, ragged = corner[axis], extent % size
-            high = str(extent)
-            if extent > block:
-                high = self.chosen("slt", self.sum(low, str(block)), high)
+            high = self.minimum(self.sum(low, block), extent) if extent > block else extent
             body = effect(lambda index: tile(self.overlapping(index, extent, size)))
             # low and high are multiples of a tile, where the last one does not overlap
             self.loop(low, high, size, [], body, last=None if ragged else extent - size)
 
-    def peeled(self, axis: str, extent: int, size: int, tile: Callable[[str, int], None]) -> None:
+    def peeled(self, axis: str, extent: int, size: int, tile: Callable[[Int, int], None]) -> None:
         """The tiles of a whole axis: those that no window leaves in a loop, the others by themselves."""
 
         def alone(at: int) -> None:
-            self.scopes.append({})
-            tile("0", at)
-            self.scopes.pop()
+            with self.scope():
+                tile(0, at)
 
         for inner, run in groupby(range(0, extent - size + 1, size), partial(self.is_inner, axis, size)):
             first, *others = list(run)
             if others and (inner or len(others) >= MOST_PEELED):
-                self.loop(str(first), str(others[-1] + size), size, [], effect(lambda index: tile(index, 0)))
+                self.loop(first, others[-1] + size, size, [], effect(lambda index: tile(index, 0)))
             else:
                 for at in (first, *others):
                     alone(at)
@@ -204,7 +199,7 @@ class Units(Emitter):
         return True
 
     # ---- the vectors of a unit
-    def chunk(self, low: str, points: list[Point]) -> None:
+    def chunk(self, low: Int, points: list[Point]) -> None:
         """A block of the vector axis: full vectors, then single ones up to the end of the block, masked."""
         schedule, vector = self.schedule, self.schedule.axis
         assert vector is not None
@@ -213,33 +208,33 @@ class Units(Emitter):
         for stage in self.kernel.stages:
             self.hoist(stage, frozenset((vector, *names(stage.axes))), points)
 
-        def at(index: str, width: int) -> None:
+        def at(index: Int, width: int) -> None:
             self.stages([p | {vector: (index, k)} for p in points for k in range(0, width, self.lanes)])
 
         if isinstance(extent, int) and extent <= chunk:
             body = effect(lambda where: self.stages(where))
             self.over_vector(vector, extent, points, [], body, schedule.vectors)
             return
-        bound = str(extent) if isinstance(extent, int) else f"%{extent}"
-        end = self.name(f"add i64 {low}, {chunk}")
-        inside = self.name(f"icmp slt i64 {end}, {bound}")
-        high = self.name(f"select i1 {inside}, i64 {end}, i64 {bound}")
+        bound = extent if isinstance(extent, int) else Name(f"%{extent}")
+        high = self.minimum(self.new_integer("add", low, chunk), bound)
 
-        def tail(index: str) -> None:
+        def tail(index: Int) -> None:
             if self.lanes > 1:
-                self.mask = self.lanes_below(self.name(f"sub i64 {high}, {index}"))
+                self.mask = self.lanes_below(self.new_integer("sub", high, index))
                 _, self.end = self.ranges.of(high)
             at(index, self.lanes)
             self.mask = None
 
-        size = self.name(f"sub i64 {high}, {low}")
+        size = self.new_integer("sub", high, low)
         self.ranges.declare(size, 0, chunk)
-        full = self.name(f"sub i64 {high}, {self.name(f'urem i64 {size}, {block}')}")
+        full = self.new_integer("sub", high, self.new_integer("urem", size, block))
         last = (OPEN if isinstance(extent, str) else extent) - block  # whole blocks end where `full` is
 
         exact = isinstance(extent, int) and extent % block == 0 and chunk % block == 0
         if schedule.has(Stream):
-            middle = self.name(f"select i1 {self.memo('aligned', self.aligned)}, i64 {full}, i64 {low}")
+            aligned = self.memo("aligned", self.aligned)
+            middle = Name(self.name(f"select i1 {aligned}, i64 {full}, i64 {low}"))
+            self.ranges.computed[middle] = either, full, low
             self.streaming = True
             self.loop(low, middle, block, [], effect(lambda index: at(index, block)), False, last)
             self.streaming, low, exact = False, middle, False
@@ -255,7 +250,7 @@ class Units(Emitter):
             total = self.name(f"or i64 {total}, {start}")
         return self.name(f"icmp eq i64 {self.name(f'and i64 {total}, 63')}, 0")
 
-    def panel(self, corner: dict[str, str], act: Callable[[int], None]) -> None:
+    def panel(self, corner: dict[str, Int], act: Callable[[int], None]) -> None:
         """act(columns) for the columns that a unit has of the vector axis: the last, narrower unit has code
         of its own."""
         axis = self.schedule.axis
@@ -266,22 +261,23 @@ class Units(Emitter):
             act(rest or width)
             return
         number = self.panels[axis]
-        last = self.integer(f"icmp eq i64 {number}, {whole}")
+        last = self.once(f"icmp eq i64 {number}, {whole}")
         most = self.ranges.of(number)[1]
         branches = (
             (rest, last, (whole, whole)),
-            (width, self.integer(f"xor i1 {last}, true"), (0, most - (most == whole))),
+            (width, self.once(f"xor i1 {last}, true"), (0, most - (most == whole))),
         )
         for columns, test, numbers in branches:
-            once = self.integer(f"zext i1 {test} to i64")
+            once = Name(self.once(f"zext i1 {test} to i64"))
+            self.ranges.declare(once, 0, 1)
             with self.ranges.given(number, *numbers):
-                self.loop("0", once, 1, [], effect(partial(self._called, act, columns)), nonempty=False)
+                self.loop(0, once, 1, [], effect(partial(self._called, act, columns)), nonempty=False)
 
     @staticmethod
-    def _called(act: Callable[[int], None], columns: int, index: str) -> None:
+    def _called(act: Callable[[int], None], columns: int, index: Int) -> None:
         act(columns)
 
-    def columns(self, corner: dict[str, str], columns: int, points: list[Point]) -> None:
+    def columns(self, corner: dict[str, Int], columns: int, points: list[Point]) -> None:
         """The first columns of a unit, in registers together: full vectors, and a masked one."""
         axis = self.schedule.axis
         assert axis is not None
@@ -289,7 +285,7 @@ class Units(Emitter):
         if full:
             self.tile([p | {axis: (base, k)} for p in points for k in range(0, full, self.lanes)])
         if columns > full:
-            self.mask = self.lanes_below(str(columns - full))
+            self.mask = self.lanes_below(columns - full)
             self.end = self.ranges.of(base)[1] + columns
             self.tile([p | {axis: (base, full)} for p in points])
             self.mask = None
@@ -308,7 +304,7 @@ class Units(Emitter):
         for stage in every[first:]:
             self.hoist(stage, frozenset((row,)), wide)
 
-        def body(index: str) -> None:
+        def body(index: Int) -> None:
             at = self.sum(rows[0][0], index)
             here = [point | {row: (at, 0)} for point in wide]
             begin = self.times(index, len(wide) * self.lanes)
@@ -316,11 +312,10 @@ class Units(Emitter):
                 places = [
                     self.address(ELEMENTS[one.dtype], array, begin, k * self.lanes) for k in range(len(wide))
                 ]
-                sums = [self.ssa(f"load {one.type}, ptr {p}, align 64", one.dtype, one.lanes) for p in places]
-                self.bind(name, here, sums)
+                self.bind(name, here, [self.read(p, one.dtype, one.lanes, 64) for p in places])
             self.stages(here, range(first, len(every)))
 
-        self.loop("0", str(len(rows)), 1, [], effect(body))
+        self.loop(0, len(rows), 1, [], effect(body))
 
     def stored_sums(self, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
         """Sums stored in an array on the stack, row by row: its name, and one of them."""
@@ -329,7 +324,7 @@ class Units(Emitter):
         key = stage.name, element, length
         array, *_ = self.scratch.setdefault(key, (f"%{stage.name}.sums{len(self.scratch)}", element, length))
         for k, value in enumerate(values):
-            self.line(f"store {value}, ptr {self.address(element, array, '0', k * self.lanes)}, align 64")
+            self.line(f"store {value}, ptr {self.address(element, array, 0, k * self.lanes)}, align 64")
         return array, values[0]
 
     # ---- a unit with all taps of a window
@@ -357,12 +352,11 @@ class Units(Emitter):
             if low < 0 or high >= count:
                 raise KernelError(f"{self.kernel.name}: the sums of taps {low} to {high} have no place")
             number = self.whole(place * len(points), at)
-            first = self.integer(f"getelementptr {wide}, ptr {sums}, i64 {number}")
-            return [self.integer(f"getelementptr {wide}, ptr {first}, i64 {k}") for k in range(len(points))]
+            first = self.once(f"getelementptr {wide}, ptr {sums}, i64 {number}")
+            return [self.once(f"getelementptr {wide}, ptr {first}, i64 {k}") for k in range(len(points))]
 
         def loaded(at: Point) -> list[Value]:
-            loads = (f"load {wide}, ptr {place}, align {align}" for place in places(at))
-            return [self.ssa(load, dtype, self.lanes) for load in loads]
+            return [self.read(place, dtype, self.lanes, align) for place in places(at)]
 
         def stored(at: Point, totals: list[Value]) -> None:
             for place, total in zip(places(at), totals, strict=True):
@@ -371,8 +365,8 @@ class Units(Emitter):
         def add(at: Point) -> None:
             stored(at, self.accumulate(stage, [point | at for point in points], loaded(at)))
 
-        def strip(index: str) -> None:
-            end = self.chosen("slt", self.sum(index, str(strips.size)), str(rows))
+        def strip(index: Int) -> None:
+            end = self.minimum(self.sum(index, strips.size), rows)
             self.limits = {strips.axis: (index, end)}
             self.each(taps, {}, add)
             self.limits = {}
@@ -383,7 +377,7 @@ class Units(Emitter):
             self.stages(here)
 
         self.each(taps, {}, lambda at: stored(at, [zero] * len(points)))
-        self.loop("0", str(rows), strips.size, [], effect(strip), nonempty=False)
+        self.loop(0, rows, strips.size, [], effect(strip), nonempty=False)
         self.summed = {stage.name}
         self.each(taps, {}, finish)
         self.summed = set()
@@ -395,7 +389,7 @@ class Units(Emitter):
             return
         axis, *rest = axes
         body = effect(lambda index: self.each(rest, point | {axis.name: (index, 0)}, act))
-        self.loop("0", str(axis.extent), 1, [], body, nonempty=False)
+        self.loop(0, int(axis.extent), 1, [], body, nonempty=False)
 
 
 def symbol(kernel: Kernel) -> str:

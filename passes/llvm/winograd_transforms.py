@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ..kernels.winograd import PAIRS, pair_polynomials
 from .conv_function import Function
+from .writer import Value
 
 
-def combination(f: Function, factors: Sequence[float], values: Sequence[str]) -> str:
+def combination(f: Function, factors: Sequence[float], values: Sequence[Value]) -> Value:
     """The sum of factor * value."""
     (first, value), *rest = [pair for pair in zip(factors, values, strict=True) if pair[0]]
     total = f.scaled(first, value)
@@ -17,7 +18,7 @@ def combination(f: Function, factors: Sequence[float], values: Sequence[str]) ->
     return total
 
 
-def _polynomial(f: Function, coefficients: list[float], values: list[str]) -> str:
+def _polynomial(f: Function, coefficients: list[float], values: list[Value]) -> Value:
     """The sum of coefficient * value; the last coefficient is 1."""
     total = values[-1]
     for c, x in zip(coefficients[:-1], values[:-1], strict=True):
@@ -25,7 +26,7 @@ def _polynomial(f: Function, coefficients: list[float], values: list[str]) -> st
     return total
 
 
-def input_transform(f: Function, d: list[str], tile: int) -> list[str]:
+def input_transform(f: Function, d: list[Value], tile: int) -> list[Value]:
     """Bt d"""
     n, pairs = len(d), PAIRS[tile]
     parts, whole = pair_polynomials(pairs)
@@ -36,7 +37,7 @@ def input_transform(f: Function, d: list[str], tile: int) -> list[str]:
     return [*out, _polynomial(f, whole, d[1::2])]
 
 
-def output_transform(f: Function, x: list[str], tile: int) -> list[str]:
+def output_transform(f: Function, x: list[Value], tile: int) -> list[Value]:
     """At x"""
     pairs = PAIRS[tile]
     sums = [f.add(x[1 + 2 * k], x[2 + 2 * k]) for k in range(len(pairs))]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.types import bits, kind
+from ...ir.kernel.types import NUMPY, bits, is_floating, kind
 from ..schedules.target import Target
-from .ranges import Ranges
+from .ranges import RULES, Int, Name, Ranges
 
 ELEMENTS = {
     "f64": "double",
@@ -24,60 +25,72 @@ ELEMENTS = {
     "u32": "i32",
     "u64": "i64",
 }
-ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8"}
+ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8", "ptr": "ptr"}
 
-Point = dict[str, tuple[str, int]]  # axis -> (SSA base, constant offset): where an expression is computed
+NEUTRAL = {"add": 0, "add nsw": 0, "sub": 0, "mul": 1, "mul nsw": 1, "udiv": 1}  # as second operands
+LEFT = ("add nsw", "sub nsw", "slt", "sgt")  # to LLVM, where their operands are constants
+
+LOW, HIGH = Name("%lo"), Name("%hi")  # the units of work that an entry is given
+
+Point = dict[str, tuple[Int, int]]  # axis -> (base, constant offset): where an expression is computed
 
 
-@dataclass(frozen=True)
-class Value:
-    """An SSA value or a constant: its text, its kernel dtype, and its lanes, 0 for a scalar."""
+@cache
+def type_of(dtype: str, lanes: int) -> str:
+    """LLVM's type of a scalar (0 lanes) or a vector."""
+    return f"<{lanes} x {ELEMENTS[dtype]}>" if lanes else ELEMENTS[dtype]
+
+
+class Value(NamedTuple):
+    """An SSA value or a constant: its text, its kernel dtype, and its lanes, 0 for a scalar.
+
+    constant: its number, or that of each lane where they differ; None of what code computes.
+    """
 
     text: str
     dtype: str
     lanes: int = 0
+    constant: float | tuple[int, ...] | None = None
 
     @property
     def type(self) -> str:
-        element = ELEMENTS[self.dtype]
-        return f"<{self.lanes} x {element}>" if self.lanes else element
+        return type_of(self.dtype, self.lanes)
 
     def __str__(self) -> str:
-        return f"{self.type} {self.text}"
+        return f"{type_of(self.dtype, self.lanes)} {self.text}"
 
 
-def literal(value: bool | int | float, dtype: str) -> str:
-    """A number as LLVM writes it: floats by their bits, of NaNs those of one: `is_nan` knows no other."""
+def held(number: float, dtype: str) -> float:
+    """A number as a dtype holds it."""
     if dtype == "bool":
-        return str(bool(value)).lower()
-    if kind(dtype) == "f" and math.isnan(value):
-        value = math.nan
-    if dtype in ("f16", "bf16"):
-        pattern = _half_bits(float(value), dtype)
-        return f"0xH{pattern:04X}" if dtype == "f16" else str(pattern)
-    if kind(dtype) != "f":
-        return str(int(value))
-    number = float(value)
-    if dtype == "f32" and math.isfinite(number):
-        number = float(np.float32(number))
-    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
-
-
-def _half_bits(value: float, dtype: str) -> int:
+        return bool(number)
+    if not is_floating(dtype):
+        return int(number)
+    number = float(number)
+    if dtype == "f64" or not math.isfinite(number):
+        return number
     if dtype == "f16":
-        return int(np.float16(value).view(np.uint16))
-    wide = int(np.float32(value).view(np.uint32))
-    if math.isnan(value):
-        return 0x7FC0
-    return (wide + 0x7FFF + (wide >> 16 & 1)) >> 16  # to nearest, ties to even
+        return float(np.float16(number))
+    if dtype == "f32":
+        return float(np.float32(number))
+    wide = int(np.float32(number).view(np.uint32))
+    rounded = (wide + 0x7FFF + (wide >> 16 & 1)) & 0xFFFF0000  # to nearest, ties to even
+    return float(np.uint32(rounded).view(np.float32))
 
 
-_NAN = re.compile(r"\b0x7FF8000000000000\b|\b0xH7E00\b|\b32704\)?$")
-
-
-def is_nan(text: str) -> bool:
-    """Whether a floating constant is NaN, as `literal` spells it."""
-    return _NAN.search(text) is not None
+def literal(number: float, dtype: str) -> str:
+    """What a dtype holds as LLVM writes it: floats by their bits, of NaNs those of one."""
+    if dtype == "bool":
+        return "true" if number else "false"
+    if not is_floating(dtype):
+        return str(number)
+    if math.isnan(number):
+        number = math.nan
+    if dtype == "f16":
+        return f"0xH{int(np.float16(number).view(np.uint16)):04X}"
+    if dtype == "bf16":
+        return str(int(np.float32(number).view(np.uint32)) >> 16)
+    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
 
 
 class Writer:
@@ -106,15 +119,14 @@ class Writer:
         self.count += 1
         name = f"%v{self.count}"
         self.line(f"{name} = {text}")
-        self.ranges.texts[name] = text
         return name
 
     def ssa(self, text: str, dtype: str, lanes: int = 0) -> Value:
         return Value(self.name(text), dtype, lanes)
 
-    def integer(self, text: str) -> str:
-        """An i64 (or a scalar i1) instruction, once for each text and scope."""
-        return self.memo(("integer", text), lambda: self.name(text))
+    def once(self, text: str) -> str:
+        """An instruction, once for each text and scope."""
+        return self.memo(text, lambda: self.name(text))
 
     def memo(self, key: object, make: Callable):
         for scope in self.scopes:
@@ -124,14 +136,21 @@ class Writer:
         self.scopes[-1][key] = value
         return value
 
-    def declare(self, name: str, result: str, arguments: Sequence[str]) -> None:
-        self.declared[name] = f"declare {result} @{name}({', '.join(arguments)})"
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is made inside serves there alone."""
+        self.scopes.append({})
+        yield
+        self.scopes.pop()
 
-    def call(self, name: str, result: str, arguments: Sequence[tuple[str, str]], flags: str = "") -> str:
-        """A call of a declared function, as instruction text; arguments are (type, text)."""
-        self.declare(name, result, [type for type, _ in arguments])
-        operands = ", ".join(f"{type} {text}" for type, text in arguments)
-        return f"call {flags}{result} @{name}({operands})"
+    def declare(self, name: str, result: str, arguments: Sequence[str]) -> None:
+        if name not in self.declared:
+            self.declared[name] = f"declare {result} @{name}({', '.join(arguments)})"
+
+    def call(self, name: str, result: str, arguments: Sequence[Value], flags: str = "") -> str:
+        """A call of a declared function, as instruction text."""
+        self.declare(name, result, [argument.type for argument in arguments])
+        return f"call {flags}{result} @{name}({', '.join(map(str, arguments))})"
 
     def start(self, label: str) -> None:
         self.lines.append(f"{label}:")
@@ -139,11 +158,11 @@ class Writer:
 
     def loop(
         self,
-        low: str,
-        high: str,
+        low: Int,
+        high: Int,
         step: int,
         carried: list[Value],
-        body: Callable[[str, list[Value]], list[Value]],
+        body: Callable[[Name, list[Value]], list[Value]],
         nonempty: bool = True,
         last: int | None = None,
     ) -> list[Value]:
@@ -153,12 +172,13 @@ class Writer:
         """
         self.count += 1
         n, before = self.count, self.label
+        index = Name(f"%i{n}")
         (first, latest), (_, end) = self.ranges.of(low), self.ranges.of(high)
         if last is None:
             last = end - 1 if first != latest else first + (end - 1 - first) // step * step
         if nonempty:
             last = max(last, latest)
-        self.ranges.declare(f"%i{n}", first, last)
+        self.ranges.declare(index, first, last)
         entry, after = f"body{n}", f"exit{n}"
         if nonempty:
             self.line(f"br label %{entry}")
@@ -168,13 +188,12 @@ class Writer:
         self.start(entry)
         head = len(self.lines)
         inner = [Value(f"%c{n}_{k}", v.dtype, v.lanes) for k, v in enumerate(carried)]
-        self.scopes.append({})
-        results = body(f"%i{n}", inner)
-        self.scopes.pop()
-        following = self.name(f"add nsw i64 %i{n}, {step}")
+        with self.scope():
+            results = body(index, inner)
+        following = self.name(f"add nsw i64 {index}, {step}")
         again = self.name(f"icmp slt i64 {following}, {high}")
         self.line(f"br i1 {again}, label %{entry}, label %{after}")
-        phis = [f"  %i{n} = phi i64 [{low}, %{before}], [{following}, %{self.label}]"]
+        phis = [f"  {index} = phi i64 [{low}, %{before}], [{following}, %{self.label}]"]
         phis += [
             f"  {i.text} = phi {i.type} [{c.text}, %{before}], [{r.text}, %{self.label}]"
             for i, c, r in zip(inner, carried, results, strict=True)
@@ -189,15 +208,14 @@ class Writer:
             for c, r in zip(carried, results, strict=True)
         ]
 
-    def unless(self, test: str, usual: Value, make: Callable[[], Value]) -> Value:
+    def unless(self, test: Value, usual: Value, make: Callable[[], Value]) -> Value:
         """`usual`, or what `make` writes where the i1 `test` is true: a branch seldom taken."""
         self.count += 1
         rare, after, before = f"rare{self.count}", f"met{self.count}", self.label
-        self.line(f"br i1 {test}, label %{rare}, label %{after}")
+        self.line(f"br {test}, label %{rare}, label %{after}")
         self.start(rare)
-        self.scopes.append({})
-        other = make()
-        self.scopes.pop()
+        with self.scope():
+            other = make()
         last = self.label
         self.line(f"br label %{after}")
         self.start(after)
@@ -208,43 +226,106 @@ class Writer:
         """A place on the stack for a value of an LLVM type; the function's start reserves it."""
         return self.slots.setdefault((kind, number), f"%slot{len(self.slots)}")
 
-    # ---- integers, addresses, lanes
-    def linear(self, index: Affine, point: Point) -> tuple[str, int]:
-        """An affine index at a point, as an SSA value plus a constant that can fold into an address."""
-        total, constant = "0", index.constant
+    # ---- integers
+    def new_integer(self, word: str, left: Int, right: Int) -> Int:
+        """An instruction on two integers, by a word of `RULES`; of constants, its value."""
+        rule = RULES[word]
+        if isinstance(left, int) and isinstance(right, int):
+            least, most = rule((left, left), (right, right))
+            if least == most and word not in LEFT:
+                return least
+        elif right == NEUTRAL.get(word):
+            return left
+        if word in ("smin", "smax"):
+            text = self.call(f"llvm.{word}.i64", "i64", [self.value(left), self.value(right)])
+        elif word in ("slt", "sgt"):
+            test = self.name(f"icmp {word} i64 {left}, {right}")
+            text = f"select i1 {test}, i64 {left}, i64 {right}"
+        else:
+            text = f"{word} i64 {left}, {right}"
+        name = Name(self.name(text))
+        self.ranges.computed[name] = rule, left, right
+        return name
+
+    def integer(self, word: str, left: Int, right: Int) -> Int:
+        """`new_integer`, once for each scope."""
+        return self.memo((word, left, right), lambda: self.new_integer(word, left, right))
+
+    def sum(self, left: Int, right: Int) -> Int:
+        if left == 0 or right == 0:
+            return right if left == 0 else left
+        return self.integer("add nsw", left, right)
+
+    def minus(self, left: Int, right: Int) -> Int:
+        return self.integer("sub nsw", left, right)
+
+    def times(self, base: Int, factor: int) -> Int:
+        return base if factor == 1 else self.integer("mul nsw", base, factor)
+
+    def quotient(self, number: Int, factor: int) -> Int:
+        """The number over the factor, rounded down; 0 for negative ones."""
+        return self.integer("udiv", self.maximum(number, 0), factor)
+
+    def minimum(self, left: Int, right: Int) -> Int:
+        return self.integer("slt", left, right)
+
+    def maximum(self, left: Int, right: Int) -> Int:
+        return self.integer("sgt", left, right)
+
+    def linear(self, index: Affine, point: Point) -> tuple[Int, int]:
+        """An affine index at a point, as an integer plus a constant that can fold into an address."""
+        total: Int = 0
+        constant = index.constant
         for axis, coefficient in index.terms:
             base, offset = point[axis]
             constant += coefficient * offset
-            if not base.startswith("%"):
-                constant += coefficient * int(base)
+            if isinstance(base, int):
+                constant += coefficient * base
             else:
                 total = self.sum(total, self.times(base, coefficient))
         return total, constant
 
-    def whole(self, index: Affine, point: Point) -> str:
-        base, constant = self.linear(index, point)
-        return self.sum(base, str(constant))
+    def whole(self, index: Affine, point: Point) -> Int:
+        return self.sum(*self.linear(index, point))
 
-    def times(self, base: str, factor: int) -> str:
-        return base if factor == 1 else self.integer(f"mul nsw i64 {base}, {factor}")
+    def value(self, integer: Int) -> Value:
+        return Value(str(integer), "i64", 0, integer if isinstance(integer, int) else None)
 
-    def sum(self, left: str, right: str) -> str:
-        if left == "0" or right == "0":
-            return right if left == "0" else left
-        return self.integer(f"add nsw i64 {left}, {right}")
+    # ---- values
+    def binary(self, instruction: str, left: Value, right: Value | float) -> Value:
+        """An instruction on two values, or on one and a number of its type."""
+        other = right if isinstance(right, Value) else self.like(left, right)
+        return self.ssa(f"{instruction} {left}, {other.text}", left.dtype, left.lanes)
+
+    def test(self, comparison: str, left: Value, right: Value | float) -> Value:
+        return self.binary(comparison, left, right)._replace(dtype="bool")
+
+    def select(self, test: Value, yes: Value, no: Value) -> Value:
+        return self.ssa(f"select {test}, {yes}, {no}", yes.dtype, yes.lanes)
+
+    def shuffle(self, x: Value, y: Value | None, picks: Sequence[int]) -> Value:
+        """Some lanes of two vectors, the second's being counted after the first's."""
+        order = ", ".join(f"i32 {pick}" for pick in picks)
+        text = f"shufflevector {x}, {y or f'{x.type} poison'}, <{len(picks)} x i32> <{order}>"
+        return self.ssa(text, x.dtype, len(picks))
+
+    def like(self, value: Value, number: float) -> Value:
+        """A number of a value's type."""
+        return self.constant(number, value.dtype, bool(value.lanes))
 
     def vector(self, element: str) -> str:
         return f"<{self.lanes} x {element}>"
 
-    def constant(self, value: bool | int | float, dtype: str, wide: bool = False) -> Value:
-        text = literal(value, dtype)
-        return Value(f"splat ({ELEMENTS[dtype]} {text})", dtype, self.lanes) if wide else Value(text, dtype)
+    def constant(self, number: float, dtype: str, wide: bool = False) -> Value:
+        number = held(number, dtype)
+        value = Value(literal(number, dtype), dtype, 0, number)
+        return self.splat(value) if wide else value
 
     def splat(self, value: Value) -> Value:
         if value.lanes:
             return value
-        if not value.text.startswith("%"):
-            return Value(f"splat ({value})", value.dtype, self.lanes)
+        if value.constant is not None:
+            return Value(f"splat ({value})", value.dtype, self.lanes, value.constant)
         return self.memo(("splat", value.text), lambda: self.broadcast(value))
 
     def broadcast(self, value: Value) -> Value:
@@ -253,22 +334,27 @@ class Writer:
         text = f"shufflevector {wide} {first}, {wide} poison, {self.vector('i32')} zeroinitializer"
         return self.ssa(text, value.dtype, self.lanes)
 
-    def ramp(self, dtype: str, step: int) -> str:
+    def ramp(self, dtype: str, step: int) -> Value:
         """0, step, 2 step, ... one for each lane."""
-        return f"<{', '.join(f'{ELEMENTS[dtype]} {lane * step}' for lane in range(self.lanes))}>"
+        return self.each_lane([lane * step for lane in range(self.lanes)], dtype)
 
-    def both(self, left: str | None, right: str | None) -> str | None:
+    def each_lane(self, numbers: Sequence[int], dtype: str) -> Value:
+        """A vector of constants."""
+        text = ", ".join(f"{ELEMENTS[dtype]} {number:d}" for number in numbers)
+        return Value(f"<{text}>", dtype, self.lanes, tuple(numbers))
+
+    def both(self, left: Value | None, right: Value | None) -> Value | None:
         """The conjunction of two masks of all lanes; None is all true."""
         if left is None or right is None:
             return left or right
-        return self.name(f"and {self.vector('i1')} {left}, {right}")
+        return self.binary("and", left, right)
 
-    def lanes_below(self, bound: str) -> str:
-        """The lanes whose number is less than `bound`, an i64."""
-        if bound.lstrip("-").isdigit():
-            return f"<{', '.join(f'i1 {int(lane < int(bound))}' for lane in range(self.lanes))}>"
+    def lanes_below(self, bound: Int) -> Value:
+        """The lanes whose number is less than `bound`."""
+        if isinstance(bound, int):
+            return self.each_lane([lane < bound for lane in range(self.lanes)], "bool")
         narrow = self.ssa(f"trunc i64 {bound} to i32", "i32")
-        return self.name(f"icmp slt {self.vector('i32')} {self.ramp('i32', 1)}, {self.splat(narrow).text}")
+        return self.test("icmp slt", self.ramp("i32", 1), self.splat(narrow))
 
     def lane(self, value: Value, number: int) -> Value:
         """One lane of a vector; a scalar is every lane of itself."""
@@ -276,18 +362,39 @@ class Writer:
             return value
         return self.ssa(f"extractelement {value}, i32 {number}", value.dtype)
 
-    def address(self, element: str, start: str, base: str, constant: int) -> str:
+    def address(self, element: str, start: str, base: Int, constant: int) -> str:
         """start + base + constant, in elements.
 
         Not `inbounds`: under a mask it may lie outside the buffer.
         """
-        if base != "0":
-            start = self.integer(f"getelementptr {element}, ptr {start}, i64 {base}")
-        return self.integer(f"getelementptr {element}, ptr {start}, i64 {constant}") if constant else start
+        if base != 0:
+            start = self.once(f"getelementptr {element}, ptr {start}, i64 {base}")
+        return self.once(f"getelementptr {element}, ptr {start}, i64 {constant}") if constant else start
+
+    def read(self, address: str, dtype: str, lanes: int = 0, align: int = 0) -> Value:
+        """What lies at an address, which is aligned as its elements are, or better."""
+        align = align or NUMPY[dtype].itemsize
+        return self.ssa(f"load {type_of(dtype, lanes)}, ptr {address}, align {align}", dtype, lanes)
+
+    def prefetch(self, address: str) -> None:
+        """Ask for a cache line, to be read, into the nearest cache."""
+        hints = [self.constant(n, "i32") for n in (0, 3, 1)]
+        self.line(self.call("llvm.prefetch.p0", "void", [Value(address, "ptr"), *hints]))
 
 
+@cache
 def suffix(dtype: str, lanes: int) -> str:
     """How an intrinsic's name spells the type."""
     letter = "f" if kind(dtype) == "f" or dtype == "f16" else "i"
     width = 1 if dtype == "bool" else bits(dtype)
     return f"v{lanes}{letter}{width}" if lanes else f"{letter}{width}"
+
+
+def effect(act: Callable[[Any], None]) -> Callable[[Any, list[Value]], list[Value]]:
+    """A loop body that only acts and carries nothing along."""
+
+    def body(where: Any, carried: list[Value]) -> list[Value]:
+        act(where)
+        return carried
+
+    return body

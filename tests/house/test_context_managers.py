@@ -59,6 +59,7 @@ REVIEWED = {
     ("nn/sdp_kernels.py", "sdpa_kernel"): "there is no state",
     ("runtime/cuda/executable.py", "_named"): "there is no state",
     ("passes/llvm/ranges.py", "given"): "the state of an emitter, which an interrupt ends",
+    ("passes/llvm/writer.py", "scope"): "the state of an emitter, which an interrupt ends",
     ("ir/kernel/text.py", "_at"): "there is no state",
     ("passes/triton/emit.py", "scope"): "the state of an emitter, which an interrupt ends",
     ("passes/triton/emit.py", "loop"): "the state of an emitter, which an interrupt ends",

@@ -118,7 +118,7 @@ def test_schedules_refuse_other_kernels():
 # ---- planted bugs
 def a_tap_too_few(monkeypatch):
     real = Reductions.reach
-    monkeypatch.setattr(Reductions, "reach", lambda self, *a: (real(self, *a)[0], "2"))
+    monkeypatch.setattr(Reductions, "reach", lambda self, *a: (real(self, *a)[0], 2))
 
 
 def inner_tiles_like_the_first(monkeypatch):
@@ -126,7 +126,7 @@ def inner_tiles_like_the_first(monkeypatch):
 
     def wrong(self, factor, point):
         (row,) = self.schedule.peeled
-        return real(self, factor, point | {row: ("0", point[row][1])})
+        return real(self, factor, point | {row: (0, point[row][1])})
 
     monkeypatch.setattr(Reductions, "is_nothing", wrong)
 

@@ -102,8 +102,8 @@ TURNED = "kernel t(x: f32[8,8]) -> (y: f32[8,8]) {\n  parallel i:8 j:8\n  y[i, j
 SCHEDULED = {  # the edit, the kernel and its schedule
     "a chunk's end": (
         "units",
-        "bound = str(extent) if",
-        "bound = str(extent + 1) if",
+        "bound = extent if",
+        "bound = extent + 1 if",
         LONG,
         schedule("vectorise(i) block(i, 32)"),
     ),
@@ -123,15 +123,15 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "the last mask": (
         "reductions",
-        "self.lanes_below(str(extent - whole)), extent",
+        "self.lanes_below(extent - whole), extent",
         "None, extent",
         SUM,
         schedule("vectorise(j)"),
     ),
     "the last tile": (
         "units",
-        "else str(extent - size)",
-        "else str(extent - size + 1)",
+        "else extent - size\n",
+        "else extent - size + 1\n",
         ROWS,
         schedule("vectorise(j) tile(i, 2)"),
     ),
@@ -144,8 +144,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "an open axis": (
         "units",
-        'f"sub i64 %{extent}, {size}"',
-        'f"sub i64 %{extent}, 1"',
+        'self.integer("sub", Name(f"%{extent}"), size)',
+        'self.integer("sub", Name(f"%{extent}"), 1)',
         OPEN,
         schedule("vectorise(j) tile(i, 4)"),
     ),
@@ -193,13 +193,13 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
     "panels beyond the last": (
         "units",
         "self.panels[axis] = index",
-        'self.panels[axis] = self.sum(index, "1")',
+        "self.panels[axis] = self.sum(index, 1)",
         lambda: packed("nn", 40, 100, 16),
     ),
     "the last tile of rows": (
         "units",
-        "else str(extent - size)",
-        "else str(extent)",
+        "else extent - size\n",
+        "else extent\n",
         lambda: packed("nn", 43, 64, 16),
     ),
     "a panel's columns": (
@@ -246,8 +246,8 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
     ),
     "planes' last tile": (
         "units",
-        "else str(extent - size)",
-        "else str(extent)",
+        "else extent - size\n",
+        "else extent\n",
         lambda: windows("conv_weight_grad"),
     ),
 }
