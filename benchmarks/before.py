@@ -1,6 +1,8 @@
-"""Two checkouts of Lamina against each other: the traced networks and small calls of both, in turn.
+"""Two checkouts of Lamina against each other: the traced networks and small calls of both, in turn; or the
+single kernels of kernel_cases.py.
 
     python benchmarks/before.py OTHER [--threads 1 2] [--only resnet18 gpt] [--rounds 12] [--write]
+    python benchmarks/before.py OTHER --kernels [gemm conv] [--threads 1]
 
 OTHER is a folder with another checkout.  Each has a process of its own, which holds one thing to time at a
 time and times it when it is told to; they take turns, the first of each turn too, and half of the turns are
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -39,6 +42,8 @@ def timed(name: str, job: str) -> Any:
     if name == "small":
         x, traced = lamina.ones(4), lamina.jit.trace(lambda x, y: x * y + x)
         return lambda: traced(x, x)
+    if name == "kernel":
+        return kernel(int(job))
     case = CASES[name]
     if job == "train":
         model = models.made(case, lamina).train()
@@ -63,6 +68,54 @@ def timed(name: str, job: str) -> Any:
             return traced(x)
 
     return infer
+
+
+def every_kernel(sections: Iterable[str]) -> list[Any]:
+    from kernel_cases import SECTIONS
+
+    return [case for name in SECTIONS if name in sections for case in SECTIONS[name]()]
+
+
+def kernel(number: int) -> Any:
+    """A traced function of one kernel, in the names that users have."""
+    import numpy as np
+    from kernel_cases import SECTIONS
+
+    import lamina
+
+    functional = lamina.nn.functional
+
+    class Library:
+        linear, gelu = staticmethod(functional.linear), staticmethod(functional.gelu)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lamina, name)
+
+        def conv(self, x, w, padding):
+            return functional.conv2d(x, w, padding=padding)
+
+        def conv_gradients(self, g, x, w, padding):
+            with lamina.enable_grad():
+                x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+                return lamina.autograd.grad(functional.conv2d(x, w, padding=padding), (x, w), g)
+
+    case, rng = every_kernel(SECTIONS)[number], np.random.default_rng(0)
+    arrays = [lamina.tensor(rng.standard_normal(shape, dtype=np.float32)) for shape in case.shapes]
+    free = [n for n in range(len(arrays)) if n not in case.weights]  # weights are captured, as a module's
+
+    def function(*given):
+        operands = dict(enumerate(arrays)) | dict(zip(free, given, strict=True))
+        return case.function(Library(), *operands.values())
+
+    traced, given = lamina.jit.trace(function), [arrays[n] for n in free]
+
+    def run():
+        with lamina.no_grad():
+            return traced(*given)
+
+    run()
+    assert traced.counts()["eager"] == 0, traced.explain()
+    return run
 
 
 def serve(threads: int) -> None:
@@ -134,11 +187,19 @@ def compared(other: Path, threads: int, rows: list[str], rounds: int) -> list[st
         least = [min(one for one, _ in own) for own in found]
         median = [statistics.median(one for _, one in own) for own in found]
         lines.append(
-            f"{row:<22}{threads:>8}{least[0] * 1e3:>11.4f}{least[1] * 1e3:>11.4f}"
+            f"{named(row):<34}{threads:>8}{least[0] * 1e3:>11.4f}{least[1] * 1e3:>11.4f}"
             f"{least[0] / least[1]:>9.3f}{median[0] / median[1]:>9.3f}"
         )
         print(lines[-1], flush=True)
     return lines
+
+
+def named(row: str) -> str:
+    """A row for people."""
+    from kernel_cases import SECTIONS
+
+    kind, number = row.split(" ", 1)
+    return every_kernel(SECTIONS)[int(number)].name if kind == "kernel" else row
 
 
 def main() -> None:
@@ -148,6 +209,7 @@ def main() -> None:
     parser.add_argument("other", type=Path, nargs="?")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", nargs="+", default=list(NETWORKS))
+    parser.add_argument("--kernels", nargs="*", help="single kernels, of these sections or of all")
     parser.add_argument("--rounds", type=int, default=12, help="turns of each (12)")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/before.txt")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
@@ -163,14 +225,21 @@ def main() -> None:
 
     other = arguments.other.resolve()
     rows = ["small call", *(f"{name} {job}" for name in arguments.only for job in JOBS)]
+    if arguments.kernels is not None:
+        from kernel_cases import SECTIONS
+
+        wanted = arguments.kernels or SECTIONS
+        names = [case.name for case in every_kernel(wanted)]
+        rows = [f"kernel {n}" for n, case in enumerate(every_kernel(SECTIONS)) if case.name in names]
     head = [
         f"{where(max(arguments.threads))}; {commit(other)} over {commit(HERE.parent)}",
-        f"{'ms':<22}{'threads':>8}{'before':>11}{'now':>11}{'least':>9}{'median':>9}",
+        f"{'ms':<34}{'threads':>8}{'before':>11}{'now':>11}{'least':>9}{'median':>9}",
     ]
     print("\n".join(head), flush=True)
     lines = [line for n in arguments.threads for line in compared(other, n, rows, arguments.rounds)]
     if arguments.write:
-        (RESULTS / "before.txt").write_text("\n".join([*head, *lines]) + "\n")
+        file = "before.txt" if arguments.kernels is None else "before_kernels.txt"
+        (RESULTS / file).write_text("\n".join([*head, *lines]) + "\n")
 
 
 if __name__ == "__main__":

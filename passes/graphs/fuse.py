@@ -273,7 +273,7 @@ class _Fusion:
         made.before = (one.before | two.before) & ~made.mask
         if any(maker.before & made.mask for maker in self.makers(made)):
             return
-        if not self.goes_on(one, two) and not self.sayable(made):
+        if not (self.is_narrow(made) if self.goes_on(one, two) else self.sayable(made)):
             return
         self.put([one, two], [made])
         for group in self.groups:
@@ -366,7 +366,7 @@ class _Fusion:
         That can be said wherever the value is, so that `compose` need not be asked after each op of a chain.
         """
         (n, *more), made = group.nodes, 0
-        if more or not self.nodes[n].op.traits.elementwise or len(maker.nodes) >= self.limits.arrays:
+        if more or not self.nodes[n].op.traits.elementwise:
             return False
         shape = self.nodes[n].outputs[0].shape
         for v in {v for v in self.nodes[n].inputs if v in self.number}:
@@ -374,9 +374,13 @@ class _Fusion:
                 made += 1 if v.shape == shape else 2
         return made == 1
 
+    def is_narrow(self, group: _Group) -> bool:
+        """Whether a group has no more arrays than a kernel may have."""
+        return len(self.inputs(group)) + len(self.outputs(group)) <= self.limits.arrays
+
     def sayable(self, made: _Group, unasked: bool = True) -> bool:
         """Whether the group is one kernel.  unasked: what is elementwise throughout is, at a glance."""
-        if len(self.inputs(made)) + len(self.outputs(made)) > self.limits.arrays:
+        if not self.is_narrow(made):
             return False
         nodes = [self.nodes[n] for n in made.nodes]
         shape = nodes[0].outputs[0].shape
