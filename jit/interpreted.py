@@ -37,7 +37,7 @@ class Interpreted:
 
 
 def compile_graph(
-    graph: Graph, *, into: tuple = (), frozen: frozenset[int] = frozenset(), target: Any = None
+    graph: Graph, *, into: tuple = (), frozen: frozenset[int] = frozenset(), **how: Any
 ) -> Interpreted:
     """For `backend.compile_graph`, in tests: so a fault of the tracer's is told from the code's."""
     return Interpreted(graph, tuple(into) or (None,) * len(graph.results))

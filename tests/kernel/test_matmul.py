@@ -64,6 +64,7 @@ def form(kind: str, m: int, n: int, k: int) -> str:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("weight", [False, True], ids=["", "weight"])
 @pytest.mark.parametrize("kind", ["nn", "nt", "tn", "tt"])

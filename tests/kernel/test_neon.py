@@ -50,6 +50,7 @@ def emulator():
     native.emulator = None
 
 
+@pytest.mark.sampled(3)
 # ---- kernels
 @pytest.mark.parametrize("name", PROBES)
 def test_probes(name):
@@ -86,6 +87,7 @@ def test_every_word(dtype):
             np.testing.assert_allclose(got, want, rtol=rtol * eps, atol=atol * eps, err_msg=name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", DTYPES)
 def test_every_cast(source):
     x = (np.random.default_rng(0).standard_normal(37) * 20).astype(np.float32).astype(NUMPY[source])
@@ -99,6 +101,7 @@ def test_every_cast(source):
         np.testing.assert_array_equal(got, want, err_msg=str(want.dtype))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "i64", "i16", "u8", "bool"])
 def test_every_remainder_of_a_vector(dtype):
     test_generate.test_every_remainder_of_a_vector_stays_in_its_array(dtype, NEON)
@@ -144,6 +147,7 @@ def test_errors_of_words(word, dtype, monkeypatch):
     test_ulp.test_error_is_bounded(word, dtype)
 
 
+@pytest.mark.sampled(3)
 # ---- families
 @pytest.mark.parametrize("weight", [False, True], ids=["", "weight"])
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
@@ -154,16 +158,19 @@ def test_products(form, weight):
     test_matmul.check(test_matmul.stated(test_matmul.form(form, 33, 50, 40), "f64"), NEON, options)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", test_conv_rows.CASES)
 def test_convolutions_by_rows(case):
     test_conv_rows.test_code_agrees_with_its_kernel(case, NEON)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", test_winograd.SHAPES)
 def test_winograd_over_channels(name):
     test_winograd.test_code_agrees_with_its_kernel(name, NEON)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", test_winograd_lanes.SHAPES)
 def test_winograd_over_images(always, name):  # noqa: F811
     test_winograd_lanes.test_every_shape(always, test_winograd_lanes.SHAPES[name], NEON)
