@@ -28,7 +28,6 @@ from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
 from lamina.passes import cache as disk
 from lamina.passes.llvm.binding import Library, emit_object, host_target
-from lamina.passes.llvm.link import NativeManifest, link
 from lamina.passes.programs.program import Array, Host, Program, interpret
 from lamina.passes.schedules.target import AVX2, BASELINE, LEVELS, NEON
 from lamina.runtime import entry, memory, native, workers
@@ -500,12 +499,6 @@ def test_a_stored_program_that_is_no_good_is_forgotten():
         assert cache.get(name) is None
     store_program("bad", run)
     assert load_program("bad") is not None
-
-
-def test_the_manifest_survives_its_text():
-    for program in (random_program(3), gather(), fails_after_an_update()):
-        manifest = link(program, host_target()).manifest
-        assert NativeManifest.from_json(manifest.json()) == manifest
 
 
 def test_linking_refuses_what_is_not_there():
