@@ -98,7 +98,7 @@ class Manifest:
     @classmethod
     def unpack(cls, data: bytes) -> tuple[Self, list[np.ndarray], list[bytes]]:
         """The manifest, constants and objects that were packed.  Raises ValueError for anything else."""
-        text, *pieces = disk.unpack(data) or [b""]
+        text, *pieces = disk.unpack(data)
         manifest = cls.from_json(text)
         count = len(manifest.constants)
         constants = [

@@ -60,7 +60,7 @@ def test_a_manifest_of_other_types_is_refused(kind):
         changed(0, "Manifest"),  # another dataclass
         changed(0, ["Place"]),
         changed(1, 7),  # the name
-        changed(2, ["t"]),  # fewer values than params
+        changed(2, ["t"]),  # fewer names than params
         changed(3, [["f32", [6, 4]], ["i65", [3]]]),  # no element type
         changed(3, [["f32", [6, 4]], ["i64", [True]]]),
         changed(3, [["f32", [6, -4]], ["i64", [3]]]),
