@@ -13,7 +13,7 @@ import numpy as np
 from ..ir.kernel.types import NUMPY
 from ..passes.llvm import enter as layout
 from ..passes.llvm.binding import Library, host_target
-from ..passes.llvm.link import Manifest
+from ..passes.llvm.link import NativeManifest
 from ..passes.programs.memory_plan import Place
 from . import memory
 from .compiler import compiled
@@ -43,7 +43,7 @@ class Entry:
 
     function: Callable[..., int]
 
-    def __init__(self, manifest: Manifest, main: int, table: np.ndarray):
+    def __init__(self, manifest: NativeManifest, main: int, table: np.ndarray):
         params = [(kind, Place("param", at), at in manifest.into) for at, kind in enumerate(manifest.params)]
         fresh = [
             (kind, Place("result", at), True)

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..ir.kernel.types import NUMPY
+from ..passes.programs.manifest import Manifest
 
 
-class Signature(Protocol):
-    """What a program's manifest says of its params.
-
-    names, params: of each its name, and its element type and shape.  into: for each result the param whose
-    memory it goes to.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    params: tuple[tuple[str, tuple[int, ...]], ...]
-    into: tuple[int | None, ...]
-
-
-def written(program: Signature) -> list[int]:
-    """The params that are overwritten."""
-    return [at for at in program.into if at is not None]
-
-
-def check_count(program: Signature, arrays: Sequence[Any]) -> None:
+def check_count(program: Manifest, arrays: Sequence[Any]) -> None:
     """Raises ArgumentError unless there is an array for each param."""
     if len(arrays) != len(program.params):
         raise ArgumentError(
@@ -38,7 +21,7 @@ def check_count(program: Signature, arrays: Sequence[Any]) -> None:
         )
 
 
-def dense(program: Signature, at: int, array: Any) -> np.ndarray:
+def dense(program: Manifest, at: int, array: Any) -> np.ndarray:
     """The array for a param, or a dense copy of it.
 
     Raises ArgumentError, DTypeError, ShapeError; ArgumentValueError if it can't be written, but is to be.
@@ -60,14 +43,14 @@ def dense(program: Signature, at: int, array: Any) -> np.ndarray:
 
 
 def check_apart(
-    program: Signature, arrays: Sequence[np.ndarray], overlap: Callable[[np.ndarray, np.ndarray], bool]
+    program: Manifest, arrays: Sequence[np.ndarray], overlap: Callable[[np.ndarray, np.ndarray], bool]
 ) -> list[int]:
     """The params that share memory with one that is overwritten, and so need a copy.
 
     Raises ArgumentValueError if two that are overwritten share memory.
     """
     found = []
-    for at in written(program):
+    for at in program.written:
         for other, array in enumerate(arrays):
             if other == at or not overlap(arrays[at], array):
                 continue

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ArgumentValueError, KernelError, LaminaError
+from ..ir.errors import ArgumentValueError, KernelError
 from ..ir.kernel.types import NUMPY
 from ..passes import cache as disk
 from ..passes.llvm.binding import Library, host_target, identity, overlap
-from ..passes.llvm.link import ABI, ARENA, MOST, POOL, Linked, Manifest, Native, link
+from ..passes.llvm.link import ARENA, MOST, POOL, Linked, Native, NativeManifest, link
 from ..passes.programs.host_parts import Check, OnHost, View
 from ..passes.programs.memory_plan import Place
 from ..passes.programs.program import Call, Program
@@ -36,10 +36,10 @@ from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
 from .compiler import Compiler
 from .entry import Entry, takes_nothing
-from .given import check_apart, check_count, dense, written
+from .given import check_apart, check_count, dense
 from .host_parts import check_of, op_of, out_of_range
-from .interrupts import let_through
 from .statistics import Statistics
+from .stored_programs import load, program_key
 
 NO_LIMIT = 1 << 30  # threads
 
@@ -98,7 +98,7 @@ class Executable:
     @classmethod
     def of_parts(
         cls,
-        manifest: Manifest,
+        manifest: NativeManifest,
         constants: Arrays,
         objects: Sequence[bytes],
         target: Target | None = None,
@@ -116,7 +116,7 @@ class Executable:
 
     def _load(
         self,
-        manifest: Manifest,
+        manifest: NativeManifest,
         constants: Arrays,
         objects: Sequence[bytes],
         target: Target,
@@ -142,7 +142,7 @@ class Executable:
             for (dtype, shape), into in zip(results, manifest.into, strict=True)
             if into is None
         ]
-        self._written = written(manifest)
+        self._written = manifest.written
         self._pick = _picker(manifest)
         self._parts = [self._runner(part) for part in manifest.parts]
         self._spare = threading.Lock()  # of the frame for calls that the quick entry does not take
@@ -314,7 +314,7 @@ class _Frame:
         return array.reshape(-1)[first : first + math.prod(view.shape)].reshape(view.shape)
 
 
-def _picker(manifest: Manifest) -> Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
+def _picker(manifest: NativeManifest) -> Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
     """Chooses the results from the params and the new arrays."""
     positions, fresh = [], len(manifest.params)
     for into in manifest.into:
@@ -326,7 +326,7 @@ def _picker(manifest: Manifest) -> Callable[[tuple[np.ndarray, ...]], tuple[np.n
     return chosen if len(positions) > 1 else lambda everything: (chosen(everything),)
 
 
-def _native(address: int, manifest: Manifest) -> Callable[[_Frame, Arrays], None]:
+def _native(address: int, manifest: NativeManifest) -> Callable[[_Frame, Arrays], None]:
     function = CFUNCTYPE(c_int64, c_void_p)(address)
 
     def run(frame: _Frame, everything: Arrays) -> None:
@@ -366,14 +366,12 @@ def _check(part: Check, name: str) -> Callable[[_Frame, Arrays], None]:
 
 # ---- whole programs in the cache
 def _program_key(key: str, target: Target) -> str:
-    return disk.key("program", str(ABI), str(guard.MODE), identity(target), key)
+    return program_key(NativeManifest, str(guard.MODE), identity(target), key)
 
 
 def store_program(key: str, executable: Executable) -> None:
     """Keep an executable for later processes.  key: the caller's, for all that it was made from."""
-    manifest = executable.manifest.json().encode()
-    constants = [value.tobytes() for value in executable.constants]
-    data = disk.pack(manifest, *constants, *executable.objects)
+    data = executable.manifest.pack(executable.constants, executable.objects)
     disk.default().put(_program_key(key, executable.target), data)
 
 
@@ -381,23 +379,11 @@ def load_program(key: str, target: Target | None = None, threads: int | None = N
     """The executable stored under a key for this target, or None; one that can't be used is forgotten."""
     target = _usable(target)
     start = time.perf_counter()
-    cache, name = disk.default(), _program_key(key, target)
-    data = cache.get(name)
-    if data is None:
-        return None
-    try:
-        text, *pieces = disk.unpack(data)
-        manifest = Manifest.from_json(text)
-        count = len(manifest.constants)
-        constants = [
-            np.frombuffer(piece, NUMPY[dtype]).reshape(shape)
-            for piece, (dtype, shape) in zip(pieces, manifest.constants, strict=False)
-        ]
-        made = Executable.of_parts(manifest, constants, pieces[count:], target, threads)
-    except (ValueError, KeyError, TypeError, RecursionError, MemoryError, OSError, LaminaError) as error:
-        let_through(error)
-        cache.forget(name)
-        return None
-    made.statistics.hits = 1
-    made.statistics.load_seconds = time.perf_counter() - start
+    made = load(
+        _program_key(key, target),
+        lambda data: Executable.of_parts(*NativeManifest.unpack(data), target, threads),
+    )
+    if made is not None:
+        made.statistics.hits = 1
+        made.statistics.load_seconds = time.perf_counter() - start
     return made

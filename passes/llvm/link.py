@@ -11,20 +11,16 @@ cached or exported program is its manifest, its constants and its objects.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from itertools import chain
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...ir.errors import KernelError
-from ...ir.kernel.types import NUMPY
-from ..kernels.index_check import index_check, trusted
-from ..programs.host_parts import Check, OnHost, check, fields_from, on_host
+from ..programs.host_parts import Check, OnHost, check, on_host
+from ..programs.manifest import LIMIT, Manifest
 from ..programs.memory_plan import MemoryPlan, Move, Place, roots, verify
 from ..programs.plan_memory import plan_memory
 from ..programs.program import Alias, Array, Call, Host, Program
@@ -35,13 +31,9 @@ from .code import Code
 from .generate import code_of
 from .pool import LAUNCH
 
-ABI = 1  # of the table, the manifest and the pool: part of every key in the cache
-
 UNROLLED = 600  # lines of text of a scheduled kernel
 
 POOL, MOST, ARENA, FIRST = 0, 1, 2, 3  # the table's fixed entries, and the first array's
-
-Kind = tuple[str, tuple[int, ...]]  # an array's element type and shape
 
 
 @dataclass(frozen=True)
@@ -52,28 +44,20 @@ class Native:
 
 
 Part = Native | OnHost | Check
-_PARTS: dict[str, Any] = {"native": Native, "host": OnHost, "check": Check}
 
 
 @dataclass(frozen=True)
-class Manifest:
+class NativeManifest(Manifest):
     """What the runtime must know of a program to run it.
 
-    names: of the params.  into: for each result the param whose memory it goes to.  arena: bytes.  parts:
-    what is run, in order.  checks: the kernels whose indices native code checks.  nanoseconds: the whole on
-    one thread, roughly.  kernels: the calls; codes: the distinct ones, with those of the checks.  guard: how
-    memory is guarded (`runtime/guard.py`), and fences: the pages of the arena that may not be touched.
+    nanoseconds: the whole on one thread, roughly.  kernels: the calls; codes: the distinct ones, with those
+    of the checks.  guard: how memory is guarded (`runtime/guard.py`), and fences: the pages of the arena that
+    may not be touched.
     """
 
-    name: str
-    names: tuple[str, ...]
-    params: tuple[Kind, ...]
-    results: tuple[Kind, ...]
-    into: tuple[int | None, ...]
-    constants: tuple[Kind, ...]
-    arena: int
+    FORMAT = 2  # of the table and the pool too
+
     parts: tuple[Part, ...]
-    checks: tuple[str, ...]
     nanoseconds: float
     kernels: int
     codes: int
@@ -94,51 +78,18 @@ class Manifest:
         """The native functions that it needs."""
         return tuple(part.symbol for part in self.parts if isinstance(part, Native))
 
-    def json(self) -> str:
-        fields = asdict(self)
-        names = {kind: name for name, kind in _PARTS.items()}
-        fields["parts"] = [{"is": names[type(part)]} | asdict(part) for part in self.parts]
-        return json.dumps({"abi": ABI} | fields)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Manifest:
-        """Raises ValueError, KeyError or TypeError for anything but a manifest of this ABI."""
-        fields = json.loads(text)
-        if not isinstance(fields, dict) or fields.pop("abi") != ABI:
-            raise ValueError("a manifest of another ABI")
-        for name in ("params", "results", "constants"):
-            fields[name] = tuple((dtype, tuple(shape)) for dtype, shape in fields[name])
-        for name in ("names", "into", "checks", "fences"):
-            fields[name] = tuple(fields[name])
-        fields["parts"] = tuple(_part(dict(part)) for part in fields["parts"])
-        return cls(**fields).checked()
-
-    def checked(self) -> Manifest:
-        """Itself, if its numbers and names can be meant.  Raises ValueError."""
-        kinds = (*self.params, *self.results, *self.constants)
-        sizes = [*chain.from_iterable(shape for _, shape in kinds), self.arena, self.kernels, self.codes]
-        texts = [self.name, *self.names, *self.checks]
-        if not (
-            all(type(size) is int and 0 <= size < 1 << 47 for size in sizes)
-            and all(dtype in NUMPY for dtype, _ in kinds)
-            and all(isinstance(text, str) for text in texts)
+    def is_sound(self) -> bool:
+        return (
+            super().is_sound()
+            and all(0 <= count < LIMIT for count in (self.kernels, self.codes))
             and all(re.fullmatch(r"\w+", symbol) for symbol in self.symbols)
-            and all(at is None or (type(at) is int and 0 <= at < len(self.params)) for at in self.into)
-            and (len(self.names), len(self.into)) == (len(self.params), len(self.results))
             and 0 <= self.nanoseconds < math.inf
-        ):
-            raise ValueError("a manifest that means nothing")
-        return self
+        )
 
 
 def _slot(place: Place, params: int, results: int) -> int:
     before = {"arena": ARENA, "param": FIRST, "result": FIRST + params, "constant": FIRST + params + results}
     return before[place.kind] + (0 if place.kind == "arena" else place.at)
-
-
-def _part(fields: dict[str, Any]) -> Part:
-    kind = _PARTS[fields.pop("is")]
-    return kind(**fields_from(fields))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +100,7 @@ class Linked:
     one that is linked apart, by symbol.
     """
 
-    manifest: Manifest
+    manifest: NativeManifest
     plan: MemoryPlan
     texts: tuple[str, ...]
     calls: Mapping[str, Call] = field(default_factory=dict)
@@ -193,22 +144,15 @@ def link(
     main = _Main(plan, codes, checks, entry, apart)
     parts, text = main.write()
     ready(text)
-    program = plan.program
-    manifest = Manifest(
-        program.name,
-        tuple(param.name for param in program.params),
-        tuple(map(_kind, program.params)),
-        tuple(map(_kind, program.results)),
-        program.into,
-        tuple(map(_kind, program.constants)),
-        plan.arena,
+    manifest = NativeManifest.of(
+        plan,
         parts,
         tuple(main.checks),
-        sum(phase.nanoseconds for code, _ in codes.values() for phase in code.phases),
-        kernels,
-        len(texts),
-        guard,
-        plan.fences,
+        nanoseconds=float(sum(phase.nanoseconds for code, _ in codes.values() for phase in code.phases)),
+        kernels=kernels,
+        codes=len(texts),
+        guard=guard,
+        fences=plan.fences,
     )
     return Linked(manifest, plan, (*texts, text), main.calls)
 
@@ -226,10 +170,6 @@ def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
         if plan.places[array].kind == "arena":
             freed.setdefault(number, []).append(array)
     return freed
-
-
-def _kind(array: Array) -> Kind:
-    return array.dtype, array.shape
 
 
 def module_text(call: Call, code: Code) -> str:
@@ -289,8 +229,8 @@ class _Main:
         for number, step in enumerate(program.steps):
             self.copy(self.plan.moves.get(number, ()))
             if isinstance(step, Call):
-                if any(trusted(step.kernel)) and index_check(step.kernel) is None:
-                    self.cut(check(step.kernel, step.inputs, self.plan.places))
+                if (part := check(step, self.plan.places)) is not None:
+                    self.cut(part)
                 self.call(step)
                 if step.outputs[0] in self.flags:
                     self.test(step.outputs[0])

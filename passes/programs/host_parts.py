@@ -6,14 +6,13 @@ a check is the text of the kernel whose indices it looks at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.kernel.form import Kernel
+from ..kernels.index_check import index_check, trusted
 from .memory_plan import Place
-from .program import Array, Host
+from .program import Array, Call, Host
 
 
 @dataclass(frozen=True)
@@ -54,22 +53,12 @@ def on_host(step: Host, places: Mapping[Array, Place]) -> OnHost:
     return OnHost(text, inputs, tuple(_view(array, places) for array in step.outputs))
 
 
-def check(kernel: Kernel, inputs: Iterable[Array], places: Mapping[Array, Place]) -> Check:
-    """The part that looks at the indices of a kernel's call."""
-    return Check(str(kernel), tuple(_view(array, places) for array in inputs))
+def check(call: Call, places: Mapping[Array, Place]) -> Check | None:
+    """The part that looks at the indices that a call trusts, if there are any that no kernel can check."""
+    if not any(trusted(call.kernel)) or index_check(call.kernel) is not None:
+        return None
+    return Check(str(call.kernel), tuple(_view(array, places) for array in call.inputs))
 
 
 def _view(array: Array, places: Mapping[Array, Place]) -> View:
     return View(places[array], array.dtype, array.shape)
-
-
-def _view_from(fields: Mapping[str, Any]) -> View:
-    return View(Place(**fields["place"]), fields["dtype"], tuple(fields["shape"]))
-
-
-def fields_from(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A part's fields, its views made again from what JSON has of them."""
-    found = dict(fields)
-    for name in found.keys() & {"inputs", "outputs"}:
-        found[name] = tuple(None if view is None else _view_from(view) for view in found[name])
-    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 ALIGNMENT = 16  # bytes: the widest access of one thread, and what Triton knows of an aligned pointer
 
@@ -37,11 +36,6 @@ class Code:
         fields = json.loads(text)
         if not isinstance(fields, dict):
             raise ValueError("not the JSON of a code")
-        return cls.of(fields)
-
-    @classmethod
-    def of(cls, fields: dict[str, Any]) -> Code:
-        """The code of what JSON keeps of one.  Raises ValueError or TypeError."""
         parameters, aligned = fields.get("parameters"), fields.get("aligned")
         if not isinstance(parameters, list) or not isinstance(aligned, list):
             raise ValueError("not the JSON of a code")

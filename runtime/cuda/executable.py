@@ -24,11 +24,12 @@ from ...passes.llvm.binding import overlap
 from ...passes.programs.host_parts import Check, OnHost, View
 from ...passes.programs.memory_plan import Move, Place
 from ...passes.programs.program import Program
-from ...passes.triton.launches import FORMAT, Launch, Launches, launch_list
+from ...passes.triton.launches import Launch, Launches, launch_list
 from ...passes.triton.target import Target
-from ..given import check_apart, check_count, dense, written
+from ..given import check_apart, check_count, dense
 from ..host_parts import check_of, op_of, out_of_range
 from ..statistics import Statistics
+from ..stored_programs import load, program_key
 from ..triton_compiler import compiled
 from .arrays import DeviceArray, uploaded
 from .driver import Function
@@ -90,7 +91,7 @@ class Executable:
             uploaded(machine, value, dtype)
             for value, (dtype, _) in zip(constants, launches.constants, strict=True)
         ]
-        self._written = written(launches)
+        self._written = launches.written
         self._steps = [self._step(part, functions) for part in launches.parts]
         self.statistics = Statistics(
             kernels=sum(isinstance(part, Launch) for part in launches.parts),
@@ -251,30 +252,15 @@ class Executable:
 
 
 # ---- whole programs in the cache
-def _key(key: str) -> str:
-    return disk.key("launches", str(FORMAT), key)
-
-
 def store_program(key: str, executable: Executable) -> None:
     """Keep an executable's launches for later processes.  key: for all that it was made from."""
-    constants = [value.tobytes() for value in executable.constants]
-    disk.default().put(_key(key), disk.pack(executable.launches.json().encode(), *constants))
+    disk.default().put(program_key(Launches, key), executable.launches.pack(executable.constants))
 
 
 def load_program(key: str, machine: Machine | None = None) -> Executable | None:
     """The executable stored under a key, or None; one that can't be used is forgotten."""
-    cache, name = disk.default(), _key(key)
-    data = cache.get(name)
-    if data is None:
+    unpacked = load(program_key(Launches, key), Launches.unpack)
+    if unpacked is None:
         return None
-    try:
-        text, *pieces = disk.unpack(data)
-        launches = Launches.from_json(text)
-        constants = [
-            np.frombuffer(piece, NUMPY[dtype]).reshape(shape)
-            for piece, (dtype, shape) in zip(pieces, launches.constants, strict=True)
-        ]
-    except (ValueError, KeyError, TypeError):
-        cache.forget(name)
-        return None
+    launches, constants, _ = unpacked
     return Executable.of_parts(launches, constants, machine)

@@ -20,12 +20,20 @@ from driver import Kind, Wrong, kind
 from lamina.ir.kernel.text import parse
 from lamina.passes import cache
 from lamina.passes.programs.program import Array, Call, Program
+from lamina.passes.triton.launches import Launches, launch_list
 from lamina.runtime import native
 
 KERNEL = """\
 kernel scaled(x: f32[4,8], w: f32[8]) -> (y: f32[4,8]) {
   parallel i:4 j:8
   y[i, j] = (x[i, j] * w[j])
+}"""
+
+GATHER = """\
+kernel gather(t: f32[6,4], r: i64[3]) -> (y: f32[3,4]) {
+  parallel i:3 j:4
+  m = r[i]
+  y[i, j] = t[m, j]
 }"""
 
 
@@ -114,3 +122,22 @@ def authored_programs() -> Kind:
         return "none" if found is None else "held"
 
     return Kind(make=make, check=check, refusals=(), batch=500, share=1000)
+
+
+@kind("cache-launches")
+def authored_launches() -> Kind:
+    """A list of launches that says something odd is refused, or is one that can be held.  None is run."""
+    table, rows, y = Array("t", "f32", (6, 4)), Array("r", "i64", (3,)), Array("y", "f32", (3, 4))
+    program = Program("gather", (table, rows), (Call(parse(GATHER), (table, rows), (y,)),), (y,))
+    good = json.loads(launch_list(program)[0].json())
+
+    def make(rng: random.Random) -> bytes:
+        text = json.dumps(mutations.altered(rng, good)).encode()
+        return cache.pack(mutations.damaged(rng, text) if rng.random() < 0.2 else text)
+
+    def check(data: bytes) -> str:
+        launches, _, _ = Launches.unpack(data)
+        str(launches)
+        return "held"
+
+    return Kind(make=make, check=check, refusals=(ValueError,), share=1000)
