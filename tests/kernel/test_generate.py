@@ -186,3 +186,15 @@ def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
     (got,) = run_code(kernel, [x], target)
     (want,) = interpret(kernel, x)
     close(got, want, (word, target.name))
+
+
+def test_a_short_axis_beside_one_of_a_store_is_no_tile():
+    """Two parts of a joined result, whose stores have axes of their own: there is no block of those."""
+    kernel = parse(
+        "kernel join(b0: f32[2], b1: f32[32]) -> (b2: f32[1,17,1,2]) {\n  parallel a0:2\n"
+        "  b2[0, a1, 0, a0] = b1[a0+2*a1] for a1:16\n  b2[0, a2+16, 0, a0] = b0[a0] for a2:1\n}"
+    )
+    arrays = [np.arange(2, dtype=np.float32), np.arange(32, dtype=np.float32)]
+    for target in LEVELS:
+        (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target)
+        np.testing.assert_array_equal(got, want)
