@@ -33,7 +33,7 @@ from lamina.passes.schedules.target import LEVELS
 
 NETWORKS = ("digits", "mlp", "lenet", "lstm", "gpt", "mobilenet_v2", "resnet18", "layers")
 JOBS = ("1", "8", "train")
-HASHED = re.compile(r"\b[a-z]+[0-9a-f]{20}\b")
+HASHED = re.compile(r"\b[a-z]+[0-9a-f]{20}(?=_|\b)")  # winograd5f3c..., winograd5f3c..._result
 
 
 def recorded(name: str, job: str) -> list[tuple]:

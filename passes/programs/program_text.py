@@ -39,6 +39,7 @@ from ...ir.op import REGISTRY
 from ...ir.printing import Namer, attr_text, scalar_text
 from ...ir.text import NAME, VALUE, Reader
 from ...ir.types import LARGEST, RANK, Type
+from ..schedules.steps import TEXT as SCHEDULE
 from ..schedules.steps import Schedule
 from ..schedules.steps import parse as parse_schedule
 from .program import Alias, Array, Call, Host, Program, Step
@@ -48,7 +49,6 @@ KERNEL = re.compile(r"kernel (\w+)((?:\.\d+)?)(?=[\[(])", re.ASCII)
 KERNEL_END = re.compile(r"\n\}[ \t]*(?=\n|$)")
 SHAPE = re.compile(r"(\w+)\[((?:\d{1,19}(?:,\d{1,19})*)?)\]", re.ASCII)
 HELD = re.compile(r"@([A-Za-z_][A-Za-z0-9_.]*)")
-SCHEDULE = re.compile(r"\w+\([^()\n]*\)(?: \w+\([^()\n]*\))*", re.ASCII)
 DIGEST = re.compile(r"[0-9a-f]{16}(?!\w)")
 
 

@@ -338,7 +338,8 @@ class Schedule:
 
 
 # ---- text
-_STEP = re.compile(r"([a-z_]+)\(([^()]*)\)")
+_STEP = re.compile(r"([a-z_]+)\(([^()\n]*)\)")
+TEXT = re.compile(r"[a-z_]+\([^()\n]*\)(?: [a-z_]+\([^()\n]*\))*")  # of a schedule within another text
 
 
 def parse(text: str) -> Schedule:
