@@ -75,6 +75,7 @@ class Compiled:
             if self.options.tune and self.target.language == "llvm":
                 began = perf_counter()
                 main, self.tuned = tune(main, self.options.tune, version(), shown)
+                shown(None)
                 self.searching = perf_counter() - began
             executables = compiled([weights, main] if weights.results else [main])
         position = {array: i for i, array in enumerate(self._params)}

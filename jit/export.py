@@ -30,7 +30,7 @@ from ..passes.pipeline import Options, optimise
 from ..runtime import Tensor
 from ..runtime.modes import no_grad
 from . import artifact, backend, pytree, tuning
-from .loaded import graph_of
+from .loaded import Loaded, graph_of
 from .recording import Ready, Recording
 from .replay import Call
 from .repro import plain
@@ -92,7 +92,8 @@ def tune_file(
 
     The code of the level that this machine runs is made anew, the others' as they were.  seconds: of the
     search.  out: the file to write, `path` itself unless given.  told: hears of each kernel.  Raises
-    ExportError for a file without code for this machine, ModelError for one that is damaged.
+    ExportError for a file without code for this machine, or where the new one computes something else (it is
+    tried in a fresh process before it appears), ModelError for one that is damaged.
     """
     source, made = Path(path), os.fspath(path if out is None else out)
     if not is_replaceable(made):
@@ -108,8 +109,12 @@ def tune_file(
     count = len(graph.params) - len(weights)
     _, _, main = artifact.programs(graph, count, artifact.LEVELS[level])
     _, found = tuning.tune(main, seconds, backend.version(), told, artifact.LEVELS[level])
+    arrays = [tuning.drawn(dtype, tuple(shape)) for _, dtype, shape in manifest["inputs"]]
+    expected = Loaded(source, False, None)(*arrays)
     with replacing(made) as file:
         artifact.write(file, graph, names, manifest["outputs"], list(manifest["levels"]), {level: found})
+        file.flush()
+        _tried(file.name, arrays, expected)
     return found
 
 

@@ -3,11 +3,13 @@
 A search begins with what the passes chose for a kernel, tries schedules one step away from it
 (`passes/schedules/variants.py`), goes on from the quickest, and ends when the kernel's share of the time is
 spent.  What it found is kept on disk by the kernel's text, the schedule it had, the target, the threads and
-the compiler's version, so that another program with the same kernel has it at once, and nothing else has.
+the compiler's version, so that another program with the same kernel has it at once, and nothing else has; a
+search of more than twice the time goes on from there.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import warnings
@@ -23,7 +25,7 @@ from ..ir.kernel.types import NUMPY
 from ..passes import cache as disk
 from ..passes.kernels.collapse import collapsed
 from ..passes.llvm.binding import host_target, identity
-from ..passes.programs.program import Call, Program
+from ..passes.programs.program import Array, Call, Program
 from ..passes.schedules.default import default_schedule
 from ..passes.schedules.steps import Collapse, Schedule, parse
 from ..passes.schedules.target import Target
@@ -111,10 +113,10 @@ def with_schedules(program: Program, found: Sequence[Tuned]) -> Program:
     return program.replace(steps=tuple(steps))
 
 
-def shown(one: Tuned) -> None:
-    """Show on a terminal that a search goes on."""
+def shown(one: Tuned | None) -> None:
+    """Show on a terminal that a search goes on; None: that it has ended."""
     if sys.stderr.isatty():
-        print(f"\r\033[Ktuning: {line(one)}", end="", file=sys.stderr, flush=True)
+        print("\r\033[K" + (f"tuning: {line(one)}" if one else ""), end="", file=sys.stderr, flush=True)
 
 
 def line(one: Tuned) -> str:
@@ -140,7 +142,8 @@ def summary(found: Sequence[Tuned]) -> str:
 class _Search:
     """The search for one kernel.
 
-    best: the quickest schedule so far, None for the one that the passes chose.
+    best: the quickest schedule so far, None for the one that the passes chose.  runs: the code of each that
+    was tried, None where it does not fit.  arrays: what they run on, held while the kernel is looked at.
     """
 
     def __init__(self, call: Call, at: tuple[int, ...], version: str, target: Target):
@@ -150,55 +153,69 @@ class _Search:
             "schedule", str(call.kernel.replace(name="kernel")), str(call.how), identity(self.target),
             f"{self.target} {get_num_threads()}", version,
         )  # fmt: skip
-        self.arrays = [_drawn(a.dtype, a.shape) for a in call.inputs]
         self.best: Schedule | None = None
-        self.runs: dict[Schedule | None, Callable[[], Any]] = {}
+        self.arrays: dict[Array, np.ndarray] = {}
+        self.runs: dict[Schedule | None, Callable[[], Any] | None] = {}
         run = self.compiled(None)
         self.can_run = run is not None
         self.before = self.after = _time(run) if run is not None else 0.0
-        self.known = disk.default().get(self.key)
+        self.arrays.clear()
+
+    def given(self, params: Sequence[Array]) -> list[np.ndarray]:
+        for param in params:
+            if param not in self.arrays:
+                self.arrays[param] = drawn(param.dtype, param.shape)
+        return [self.arrays[param] for param in params]
 
     def compiled(self, schedule: Schedule | None) -> Callable[[], Any] | None:
         """Runs the kernel; None where the schedule does not fit it."""
         if schedule not in self.runs:
             call = self.call if schedule is None else replace(self.call, how=schedule)
             program = Program(call.name, tuple(dict.fromkeys(call.inputs)), (call,), call.outputs)
-            given = dict(zip(call.inputs, self.arrays, strict=True))
             try:
                 code = Executable(program, self.target)
+                self.runs[schedule] = lambda: code(*self.given(program.params))
             except KernelError:  # a step that does not fit is refused where code is written
-                return None
-            arrays = tuple(given[param] for param in program.params)
-            self.runs[schedule] = lambda: code(*arrays)
+                self.runs[schedule] = None
         return self.runs[schedule]
 
     def run(self, seconds: float) -> None:
         """Search for so long; what is on disk is taken first."""
+        data = disk.default().get(self.key)
+        searched, known = json.loads(data) if data is not None else (0.0, "")
+        if known and self.compiled(how := parse(known)) is not None:
+            self.best = how
+            self.before, self.after = self.raced(None, how)
+        if seconds > 2 * searched:
+            done = self.search(seconds)
+            self.settle()
+            kept = [1e9 if done else seconds, "" if self.best is None else str(self.best)]
+            disk.default().put(self.key, json.dumps(kept).encode())
+        self.arrays.clear()
+        self.runs.clear()
+
+    def search(self, seconds: float) -> bool:
+        """Go from schedule to schedule; whether there are none left to try."""
         end = perf_counter() + seconds
-        if self.known is not None:
-            self.take(parse(self.known.decode()) if self.known else None)
-            if self.best is not None:
-                self.after, self.before = _raced(self.runs[self.best], self.runs[None])
-        if seconds <= 0 or self.known is not None:
-            return
-        at = self.best
-        waiting = self.neighbours(at)
+        at, waiting = self.best, self.neighbours(self.best)
         while perf_counter() < end:
             schedule = next(waiting, None)
             if schedule is None:
                 if self.best == at:
-                    break
-                at = self.best
-                waiting = self.neighbours(at)
-                continue
-            if schedule in self.runs:
-                continue
-            self.tried += 1
-            if self.compiled(schedule) is not None and self.is_quicker(schedule):
-                self.take(schedule)
-        self.settle()
-        text = "" if self.best is None else str(self.best)
-        disk.default().put(self.key, text.encode())
+                    return True
+                at, waiting = self.best, self.neighbours(self.best)
+            elif schedule not in self.runs:
+                self.tried += 1
+                if self.compiled(schedule) is not None:
+                    before, after = self.raced(self.best, schedule)
+                    if after < WORTH * before:
+                        self.best = schedule
+        return False
+
+    def raced(self, one: Schedule | None, two: Schedule | None, runs: int = RUNS) -> tuple[float, float]:
+        first, second = self.compiled(one), self.compiled(two)
+        assert first is not None and second is not None
+        return _raced(first, second, runs)
 
     def neighbours(self, schedule: Schedule | None) -> Iterator[Schedule]:
         kernel, how = self.call.kernel, schedule or self.call.how
@@ -208,35 +225,24 @@ class _Search:
             yield how
         yield from variants(how.applied(kernel), how, self.target)
 
-    def is_quicker(self, schedule: Schedule | None) -> bool:
-        one, two = self.runs[self.best], self.compiled(schedule)
-        if two is None:
-            return False
-        after, before = _raced(two, one)
-        return after < WORTH * before
-
-    def take(self, schedule: Schedule | None) -> None:
-        if schedule is None or self.compiled(schedule) is not None:
-            self.best = schedule
-
     def settle(self) -> None:
         """Hold the winner against what it began with once more, and against what the kernel's text says."""
         if self.best is None:
             return
-        first = self.runs[None]
-        after, before = _raced(self.runs[self.best], first, 3 * RUNS)
-        self.before, self.after = before, after
-        if after >= WORTH * before:
-            self.best, self.after = None, before
+        self.before, self.after = self.raced(None, self.best, 3 * RUNS)
+        if self.after >= WORTH * self.before:
+            self.best, self.after = None, self.before
             return
-        wrong = wrong_code(self.call, self.arrays, first(), self.runs[self.best]())
+        first, last = self.compiled(None), self.compiled(self.best)
+        assert first is not None and last is not None
+        wrong = wrong_code(self.call, self.given(self.call.inputs), first(), last())
         if wrong is not None:
             warnings.warn(
                 f"tune: {self.call.name} by {self.best} computes something else: {wrong}\n"
                 "It is left as it was.  This is a fault of Lamina's: please report it.",
                 stacklevel=2,
             )
-            self.best, self.after = None, before
+            self.best, self.after = None, self.before
 
     @property
     def weight(self) -> float:
@@ -248,7 +254,7 @@ class _Search:
         return Tuned(self.call.name, self.at, self.before, self.after, text, self.tried)
 
 
-def _drawn(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+def drawn(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Numbers to run on: small ones, and indices that every array has."""
     kind = np.dtype(NUMPY[dtype])
     rng = np.random.default_rng(0)

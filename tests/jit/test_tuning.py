@@ -18,7 +18,7 @@ from lamina.passes.schedules.steps import Schedule, parse
 @pytest.fixture
 def quicker(monkeypatch, request):
     """Each other schedule wins its race: no outcome hangs on a clock.  Nothing is known of earlier tests."""
-    monkeypatch.setattr(tuning, "_raced", lambda one, two, runs=0: (2.0 - (one is not two), 2.0))
+    monkeypatch.setattr(tuning, "_raced", lambda one, two, runs=0: (2.0, 2.0 - (one is not two)))
     version = f"{request.node.name} {time_ns()}"
     monkeypatch.setattr(backend, "version", lambda: version)
     monkeypatch.setattr(tuning, "_time", lambda run: 2.0)
@@ -65,10 +65,41 @@ def test_one_kernel_of_two_programs_is_searched_once(quicker, monkeypatch):
     traced(tune=0.5)
     backend.forget()
     tried = []
-    real = tuning._Search.is_quicker
-    monkeypatch.setattr(tuning._Search, "is_quicker", lambda self, how: tried.append(how) or real(self, how))
-    made, _, _ = traced(tune=0.75)  # another program by its options, of the same kernels
+    real = tuning._Search.search
+    monkeypatch.setattr(tuning._Search, "search", lambda *args: tried.append(args) or real(*args))
+    made, _, _ = traced(tune=0.1)  # another program by its options, of the same kernels
     assert not tried and "run by another schedule" in made.explain(detail=True)
+
+
+def test_a_longer_search_goes_on_from_what_was_found(quicker, monkeypatch):
+    traced(tune=0.1)
+    backend.forget()
+    begun = []
+    real = tuning._Search.search
+    monkeypatch.setattr(tuning._Search, "search", lambda self, *a: begun.append(self.best) or real(self, *a))
+    traced(tune=3)
+    assert any(how is not None for how in begun)
+
+
+def test_arrays_are_held_for_one_kernel_at_a_time(quicker, monkeypatch):
+    held, searches = [], []
+    real = tuning._Search.__init__
+
+    def made(self, *args):
+        real(self, *args)
+        searches.append(self)
+
+    monkeypatch.setattr(tuning._Search, "__init__", made)
+    searching = tuning._Search.search
+
+    def seen(self, seconds):
+        held.append(sum(bool(other.arrays or len(other.runs) > 1) for other in searches if other is not self))
+        return searching(self, seconds)
+
+    monkeypatch.setattr(tuning._Search, "search", seen)
+    traced(tune=0.5)
+    assert len(held) > 1 and not any(held)
+    assert not any(search.arrays or search.runs for search in searches if search.tried)
 
 
 def test_nothing_is_tuned_without_being_asked_or_under_deterministic_algorithms(quicker):
