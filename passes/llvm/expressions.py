@@ -47,6 +47,11 @@ class Expressions(Writer, ABC):
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         vectorised = schedule.vectorised
         if vectorised and vectorised.lanes:
+            if not 0 < vectorised.lanes <= target.lanes or vectorised.lanes & (vectorised.lanes - 1):
+                raise KernelError(
+                    f"{kernel.name}: {vectorised} asks for vectors that {target.name} has not",
+                    f"it has {target.lanes} lanes, and halves of them",
+                )
             target = target.with_lanes(vectorised.lanes)
         super().__init__(target if vectorised else target.scalar)
         self.kernel, self.schedule, self.target = kernel, schedule, target

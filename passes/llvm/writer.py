@@ -28,7 +28,6 @@ ELEMENTS = {
 ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8", "ptr": "ptr"}
 
 NEUTRAL = {"add": 0, "add nsw": 0, "sub": 0, "mul": 1, "mul nsw": 1, "udiv": 1}  # as second operands
-LEFT = ("add nsw", "sub nsw", "slt", "sgt")  # to LLVM, where their operands are constants
 
 LOW, HIGH = Name("%lo"), Name("%hi")  # the units of work that an entry is given
 
@@ -232,7 +231,7 @@ class Writer:
         rule = RULES[word]
         if isinstance(left, int) and isinstance(right, int):
             least, most = rule((left, left), (right, right))
-            if least == most and word not in LEFT:
+            if least == most:
                 return least
         elif right == NEUTRAL.get(word):
             return left

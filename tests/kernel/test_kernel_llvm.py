@@ -288,6 +288,8 @@ def test_trusted_indices_are_checked_before_native_code(name):
     "name, how, message",
     [
         ("add", schedule("vectorise(j) tile(i, 38)"), "a tile fits its axis"),
+        ("add", schedule("vectorise(j, 1, 32)"), "asks for vectors that avx512 has not"),
+        ("add", schedule("vectorise(j, 1, 12)"), "asks for vectors that avx512 has not"),
         ("scatter_add", schedule("vectorise(j) tile(i, 2)"), "points must run once|divides both"),
         ("max_pool2d", schedule("vectorise(s)"), "a fold without merge runs in sequence"),
         ("cumsum", schedule("vectorise(j)"), "a scan runs in sequence"),
