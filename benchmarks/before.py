@@ -49,18 +49,7 @@ def timed(name: str, job: str) -> Any:
         model = models.made(case, lamina).train()
         optimizer = lamina.optim.Adam(model.parameters(), lr=1e-4)
         x = lamina.tensor(case.inputs(case.training, training=True))
-        y = lamina.tensor(case.labels(case.training))
-
-        @lamina.jit.trace
-        def step():
-            optimizer.zero_grad()
-            out = model(x)
-            loss = lamina.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        return step
+        return training_step(model, optimizer, x, lamina.tensor(case.labels(case.training)))
     traced, x = lamina.jit.trace(models.made(case, lamina).eval()), lamina.tensor(case.inputs(int(job)))
 
     def infer():
@@ -68,6 +57,24 @@ def timed(name: str, job: str) -> Any:
             return traced(x)
 
     return infer
+
+
+def training_step(model: Any, optimizer: Any, x: Any, y: Any, clipped: float | None = None) -> Any:
+    """A traced step on one batch; clipped: the most that the gradients' norm may be."""
+    import lamina
+
+    @lamina.jit.trace
+    def step():
+        optimizer.zero_grad()
+        out = model(x)
+        loss = lamina.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+        loss.backward()
+        if clipped is not None:
+            lamina.nn.utils.clip_grad_norm_(model.parameters(), clipped)
+        optimizer.step()
+        return loss
+
+    return step
 
 
 def every_kernel(sections: Iterable[str]) -> list[Any]:

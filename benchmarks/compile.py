@@ -115,22 +115,13 @@ def step_of(name: str) -> Callable[[], Any]:
 
 def gpt_step(lamina: Any) -> Callable[[], Any]:
     """Six layers, AdamW, clipped gradients."""
+    import before
+
     case = replace(CASES["gpt"], make=partial(networks.gpt, depth=6))
     model = made(case, lamina).train()
     optimizer = lamina.optim.AdamW(model.parameters(), lr=1e-4)
     x, y = lamina.tensor(case.inputs(case.training, training=True)), lamina.tensor(case.labels(case.training))
-
-    @lamina.jit.trace
-    def step():
-        optimizer.zero_grad()
-        out = model(x)
-        loss = lamina.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
-        loss.backward()
-        lamina.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss
-
-    return step
+    return before.training_step(model, optimizer, x, y, clipped=1.0)
 
 
 def compiling(call: Callable[[], Any], calls: int, slowest: bool) -> dict[str, Any]:
