@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -82,6 +83,13 @@ class Team:
         return once, len(set(who[:units].tolist()))
 
 
+def _for_long() -> Iterator[None]:
+    """Again and again for as long as a busy machine may keep a worker from running."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        yield
+
+
 @pytest.fixture(scope="module")
 def team() -> Team:
     return Team(2)
@@ -100,17 +108,17 @@ def test_every_unit_is_done_once(team, crowd):
 
 
 def test_units_are_shared_where_they_take_long(team):
-    assert max(team.run(16, spin=200_000)[1] for _ in range(20)) == 2
+    assert any(team.run(16, spin=200_000)[1] == 2 for _ in _for_long())
 
 
 def test_sleeping_workers_are_woken(team):
-    for _ in range(20):
+    for _ in _for_long():
         time.sleep(0.005)  # far longer than they look for work
-        done, threads = team.run(16, spin=1_000_000)  # 4 ms: on a busy machine, too, the other gets a share
+        done, threads = team.run(16, spin=1_000_000)
         assert done
         if threads == 2:
             return
-    pytest.fail("the worker slept through twenty launches")
+    pytest.fail("the worker slept through every launch")
 
 
 def test_little_work_and_one_thread_run_on_the_caller(team):

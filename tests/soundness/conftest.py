@@ -6,6 +6,7 @@ All lines of a guard run then, whatever they read through; the function itself h
 from __future__ import annotations
 
 import gc
+import threading
 import types
 from collections.abc import Iterator
 from operator import length_hint
@@ -21,6 +22,7 @@ from lamina.jit.observe.parts import Part
 MOST = 2_000  # objects looked at
 NOT_LOOKED_AT = (type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
 changed: list[str] = []
+resident: set[threading.Thread] = set()
 
 
 def look(roots: list[Any]) -> list[tuple]:
@@ -60,6 +62,8 @@ def told(before: list[tuple], after: list[tuple]) -> str | None:
 
 def watched(failing: Any) -> Any:
     def watching(part: Part, S: list) -> Any:
+        if set(threading.enumerate()) - resident - {threading.current_thread()}:
+            return failing(part, S)  # what changes meanwhile may be another thread's doing
         given = [S[at] for at in range(len(S))]
         names = [v() if k in part.weak else v for k, v in part.names.items()]
         before = look([*given, *names])
@@ -75,6 +79,8 @@ def watched(failing: Any) -> Any:
 @pytest.fixture(autouse=True)
 def a_miss_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     changed.clear()
+    resident.clear()
+    resident.update(threading.enumerate())
     monkeypatch.setattr(Part, "failing", watched(Part.failing))
     yield
     assert not changed, changed[0]
