@@ -11,6 +11,7 @@ its kernel.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -24,6 +25,7 @@ from ..graphs.pieces import wanted
 from ..kernels.blocking import fresh, squeezed, zero_of
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
+from ..schedules.choose_product import PAGE, Size, choose_product
 from ..schedules.default import balanced_tile, instructions, runs_once
 from ..schedules.steps import (
     Block,
@@ -46,23 +48,24 @@ from .program import Step as ProgramStep
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
 LONG_TILE = 400
-WORTH_ROWS = 16  # rows that pass over a factor until packing it costs less than its strides do
-NEAR_BYTES = 256 << 10  # of a factor that is read where it lies, if its rows are contiguous
-FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches
-PAGE = 4096  # rows this far apart fall on the same lines of the nearest cache, which holds 12 of each
+FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
+FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
 
 @dataclass(frozen=True)
 class Options:
-    """frozen: the positions of the params that hold weights, which seldom change."""
+    """frozen: the positions of the params that hold weights, which seldom change.  only: the way that every
+    product takes that it fits, to measure it."""
 
     frozen: frozenset[int] = frozenset()
+    only: str | None = None
 
 
 def pack_matmuls(program: Program, target: Target, options: Options | None = None) -> Program:
     """The program with a way to run for every product of matrices, and packed factors where they pay."""
     frozen = {program.params[k] for k in (options or Options()).frozen} | set(program.constants)
-    packing = _Packing(target, frozen)
+    packing = _Packing(target, frozen, (options or Options()).only)
+    packing.uses.update((call.name, array) for call in program.calls for array in {*call.inputs})
     for step in program.steps:
         packing.step(step)
     return program.replace(steps=tuple(packing.steps))
@@ -87,12 +90,16 @@ def _after(kernel: Kernel) -> int:
 
 
 class _Packing:
-    """The steps so far, and what has been packed."""
+    """The steps so far, and what has been packed.
 
-    def __init__(self, target: Target, frozen: set[Array]):
-        self.target, self.frozen = target, frozen
+    uses: how many calls of one name read an array; what they have packed of it, they share.
+    """
+
+    def __init__(self, target: Target, frozen: set[Array], only: str | None):
+        self.target, self.frozen, self.only = target, frozen, only
         self.steps: list[ProgramStep] = []
         self.packed: dict[tuple, Array] = {}
+        self.uses: Counter[tuple[str, Array]] = Counter()
 
     def step(self, step: ProgramStep) -> None:
         """Append a step, with how it runs if it is a product."""
@@ -114,22 +121,46 @@ class _Packing:
         roles = by_columns(flat)
         if roles is None:
             return as_it_was
+        way = self.chosen(call, flat, roles)
+        if way == "plain":
+            return as_it_was
+        if way == "dots":
+            return replace(call, how=self.dots(flat, roles))
+        return self.panels(call, flat, roles, pack=way == "packed")
+
+    def chosen(self, call: Call, flat: Kernel, roles: Product) -> str:
+        """The way that a product of matrices takes."""
+        size = self.size(flat, roles)
+        ways = ["packed", "plain"]
+        if size.pitch is not None and not size.turned:
+            ways.append("panels")
+        if self.is_along(flat, roles):
+            ways.append("dots")
+        if self.only is not None:
+            ways = [self.only] if self.only in ways else ["plain"]
+        given = self.arrays_of(call, roles.right, flat)
+        frozen = all(array in self.frozen for array in given)
+        shared = min((self.uses[call.name, array] for array in given), default=1)
+        return choose_product(size, ways, 0.0 if frozen else 1 / max(1, shared), self.target)
+
+    def size(self, flat: Kernel, roles: Product) -> Size:
         extent = {axis: int(n) for axis, n in flat.extents.items()}
         rows = prod(extent[axis] for axis in flat.free_axes(roles.left) - set(roles.k))
-        if flat.free_axes(roles.right) & set(roles.outer):  # products of a batch: each has its own factors
+        own = flat.free_axes(roles.right) & set(roles.outer)
+        if own:  # products of a batch: each has its own factors
             rows = extent[roles.row] if roles.row else 1
-        depth = prod(extent[axis] for axis in roles.k)
-        given = self.arrays_of(call, roles.right, flat)
-        if all(array in self.frozen for array in given):
-            return self.panels(call, flat, roles, pack=True)
+        itemsize = NUMPY[flat.dtypes[roles.stage.name]].itemsize
         step, inner = _strides(flat, roles.right, roles.column, roles.k)
-        if step == 1:
-            size = NUMPY[flat.dtypes[roles.stage.name]].itemsize
-            near = inner * size % PAGE and depth * inner * size <= NEAR_BYTES
-            return self.panels(call, flat, roles, pack=not near and rows >= WORTH_ROWS)
-        if self.is_along(flat, roles) and (rows <= WORTH_ROWS or rows < 4 * WORTH_ROWS and depth >= 512):
-            return replace(call, how=self.dots(flat, roles))
-        return self.panels(call, flat, roles, pack=True) if rows >= WORTH_ROWS else as_it_was
+        return Size(
+            batch=prod(extent[axis] for axis in own),
+            rows=rows,
+            columns=extent[roles.column],
+            depth=prod(extent[axis] for axis in roles.k),
+            itemsize=itemsize,
+            pitch=(inner if step == 1 else step) * itemsize or None,
+            turned=step > 1,
+            tile=self.tile(flat, roles),
+        )
 
     def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
         read_here = {e.buffer for e in walk(expr) if isinstance(e, Read)}
@@ -160,6 +191,29 @@ class _Packing:
         flat = collapsed(call.kernel)
         roles = _sure(by_columns(flat))
         target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
+        height = extent[roles.row] if roles.row else 1
+        rows, width = self.tile(flat, roles)
+        vectors = width // target.lanes
+        block = rows * max(1, min(8, -(-height // rows)))
+        steps: list[Step] = []
+        if pack:
+            call, packed = self.with_packed(call, flat, roles, width)
+            flat = collapsed(call.kernel)
+            roles = _sure(by_columns(flat))
+            steps.append(Pack(packed, roles.column))
+            if call.inputs[-1].nbytes > FAR_BYTES and height <= FEW_ROWS:
+                steps.append(Prefetch(packed, AHEAD))
+        order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
+        steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
+        if roles.row:
+            steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
+            if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
+                steps.append(Roll(roles.row))
+        return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
+
+    def tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
+        """The rows and the columns of the sums that registers hold."""
+        target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
         dtype = flat.dtypes[roles.stage.name]
         wide = max(1, bits(dtype) // 32)  # registers for a vector
         registers = target.sums
@@ -169,26 +223,10 @@ class _Packing:
             vectors //= 2
         while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
             vectors //= 2
-        most, width = registers // (vectors * wide), vectors * target.lanes
+        most = registers // (vectors * wide)
         if roles.row and _strides(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
             most = min(most, 8)
-        rows = balanced_tile(height, most)
-        block = rows * max(1, min(8, -(-height // rows)))
-        steps: list[Step] = []
-        if pack:
-            call, packed = self.with_packed(call, flat, roles, width)
-            flat = collapsed(call.kernel)
-            roles = _sure(by_columns(flat))
-            steps.append(Pack(packed, roles.column))
-            if call.inputs[-1].nbytes > FAR_BYTES and height <= 4 * WORTH_ROWS:
-                steps.append(Prefetch(packed, AHEAD))
-        order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
-        steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
-        if roles.row:
-            steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
-            if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
-                steps.append(Roll(roles.row))
-        return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
+        return balanced_tile(height, most), vectors * target.lanes
 
     def simple_left(self, call: Call, flat: Kernel, roles: Product) -> Call:
         """The call with its left factor computed before, where it would be computed for every panel again."""

@@ -20,6 +20,11 @@ class Core:
     position, into V or out of M; weight, of a byte of U, which comes from beyond the cache.  Of those whose
     lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a tile
     and channel, and image_weight of one of a weight; image_near, image_far: bytes of U in a nanosecond.
+
+    Of products of matrices (choose_product.py): packs, packs_far, bytes of a factor that are packed in a
+    nanosecond, and where all of them are more than caches hold; strides, collides, bytes of a factor that are
+    read once more where it lies, and where its rows share the lines of a cache; dots_far, bytes of a far
+    factor in a nanosecond, times rows of the other; lane_sum, nanoseconds of adding up the lanes of a sum.
     """
 
     ghz: float
@@ -36,6 +41,12 @@ class Core:
     image_weight: float
     image_near: float
     image_far: float
+    packs: float
+    packs_far: float
+    strides: float
+    collides: float
+    dots_far: float
+    lane_sum: float
 
 
 # How many bytes of a weight are asked for before they are wanted: it comes from memory, once.  With 256 x 256
@@ -61,6 +72,12 @@ ZEN5 = Core(
     image_weight=60,
     image_near=60,
     image_far=20,
+    packs=60,
+    packs_far=18,
+    strides=400,
+    collides=60,
+    dots_far=1500,
+    lane_sum=0.2,
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from lamina.passes.llvm.generate import code_of
 from lamina.passes.programs import pack_matmuls as module
 from lamina.passes.programs.pack_matmuls import Options, by_columns, pack_matmuls
 from lamina.passes.programs.program import Program
+from lamina.passes.schedules.choose_product import WAYS
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 WEIGHT = Options(frozenset((1,)))
@@ -121,6 +122,43 @@ def test_a_weight_is_packed_and_its_factor_read_by_panels(golden):
 def test_each_form_has_its_way(program, options, how):
     after = pack_matmuls(program, AVX512, options)
     assert [str(call.how) for call in after.calls if call.how is not None] == [how]
+
+
+def test_a_factor_that_several_share_is_packed_for_all_of_them():
+    """Packing pays for none of these by itself: each would rather take its sums along the vectors."""
+    ways = {}
+    for count in (1, 16):
+        b = Builder("net", (32, 128))
+        w, x = b.param("w", (512, 128)), b.image
+        made = [b.op("linear", b.op("mul", x, b.param(f"s{n}", ())), w) for n in range(count)]
+        after = pack_matmuls(b.program(*made), AVX512)
+        ways[count] = (
+            [call.name for call in after.calls].count("pack"),
+            "dots" if any("join" in str(call.how) for call in after.calls) else "panels",
+        )
+    assert ways == {1: (0, "dots"), 16: (1, "panels")}
+
+
+def test_the_figures_of_a_core_decide():
+    program = linear(32, 1024, outs=1024)
+
+    def packs(**figures: float) -> bool:
+        target = replace(AVX512, core=replace(AVX512.core, **figures))
+        return any(call.name == "pack" for call in pack_matmuls(program, target).calls)
+
+    assert packs(packs=1000.0, lane_sum=1.0) and not packs(packs=1.0, lane_sum=0.01)
+    straight = matmul((64, 1024), (1024, 1024))  # its rows share the lines of a cache
+    packed = [
+        any(c.name == "pack" for c in pack_matmuls(p, AVX512).calls)
+        for p in (straight, matmul((4, 1024), (1024, 1024)))
+    ]
+    assert packed == [True, False]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("program", [linear(20, 40, outs=50), matmul((20, 40), (40, 50))], ids=["nt", "nn"])
+def test_every_way_computes_the_same(program, way):
+    check(program, pack_matmuls(program, AVX512, Options(only=way)))
 
 
 def test_a_large_stride_holds_fewer_rows():

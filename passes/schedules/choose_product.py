@@ -1,0 +1,81 @@
+"""Which of the ways that fit a product of matrices takes least time, by the figures of a core.
+
+    y[i, j] = sum(k) x[i, k] * w[k, j]
+
+plain: as any sum.  panels: tiles of rows and panels of columns, the right factor where it lies.  packed: the
+same, the right factor copied beforehand so that a panel is read in one stream.  dots: vectors along the sum,
+where both factors are contiguous in it.  What all but `plain` have in common is left out.
+
+`benchmarks/families.py` measures them all over a grid of sizes, and says what the choice costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .target import Target
+
+WAYS = ("packed", "panels", "dots", "plain")  # of equal time the first
+PAGE = 4096  # rows this far apart fall on the same lines of a cache, which holds a dozen of each
+CALL = 300.0  # nanoseconds of one more call
+
+
+@dataclass(frozen=True)
+class Size:
+    """Products of [rows, depth] and [depth, columns], `batch` of them, each with factors of its own.
+
+    itemsize: bytes of an element.  pitch: bytes between neighbours along the right factor's slower axis;
+    None for a factor that is computed.  turned: whether that axis is the columns'.  tile: the rows and
+    columns of a tile of panels.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    itemsize: int
+    pitch: int | None
+    turned: bool
+    tile: tuple[int, int]
+
+    @property
+    def right(self) -> int:
+        """The bytes of a right factor."""
+        return self.depth * self.columns * self.itemsize
+
+
+def choose_product(size: Size, ways: Iterable[str], share: float, target: Target) -> str:
+    """The way of `ways` that takes least.  share: of the packing, that this product must pay for."""
+
+    def key(way: str) -> tuple[float, int]:
+        spent = nanoseconds(size, way, target)
+        return share * spent if way == "packed" else spent, WAYS.index(way)
+
+    return min(ways, key=key)
+
+
+def nanoseconds(size: Size, way: str, target: Target) -> float:
+    """What a way takes beyond the multiplications, on one thread."""
+    core, right = target.core, size.right
+    rows, columns = size.tile
+    is_far = right > core.cache // 2
+    collides = size.pitch is not None and size.pitch % PAGE == 0
+    if way == "packed":  # a turned factor is read in as many rows as a panel has columns
+        rate = core.packs * min(1.0, 2 * target.lanes / columns) if size.turned else core.packs
+        if size.batch * right > 4 * core.cache:
+            rate = min(rate, core.packs_far)
+        return CALL + size.batch * right / rate
+    if way == "panels":
+        again = -(-size.rows // rows) - 1  # times that a panel is read once more
+        if collides and size.depth > core.cache // PAGE:
+            return size.batch * again * right / core.collides
+        return size.batch * again * right / core.strides if is_far else 0.0
+    if way == "dots":
+        spent = size.rows * size.columns * core.lane_sum
+        spent += size.rows * right / core.dots_far if is_far else 0.0
+        spent += right / core.collides if collides and size.rows == 1 else 0.0
+        return size.batch * spent
+    if size.pitch is None:  # computed for every tile of rows anew
+        return size.batch * -(-size.rows // 8) * right / core.packs
+    return size.batch * size.rows * (right / core.near + 4 * core.lane_sum * size.columns)
