@@ -13,17 +13,15 @@ import argparse
 import itertools
 import math
 import os
-import platform
 import sys
 from collections.abc import Iterator
-from datetime import date
-from pathlib import Path
 from statistics import geometric_mean
 from time import perf_counter
 
 os.environ.pop("OPENBLAS_CORETYPE", None)
 
 import numpy as np
+from contest import RESULTS, where
 
 import lamina
 from lamina.ir.kernel import parse
@@ -33,7 +31,6 @@ from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.choose_product import WAYS
 from lamina.runtime.native import Executable
 
-HERE = Path(__file__).resolve().parent
 SIZES = {"m": (1, 2, 4, 8, 16, 32, 64, 256), "n": (16, 64, 256, 1024), "k": (16, 64, 256, 1024)}
 MOST = 1 << 27  # multiplications
 KINDS = ("nn", "nt", "tn", "8nn", "8nt")
@@ -107,9 +104,8 @@ def main() -> None:
     asked = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     lamina.set_num_threads(1)
-    where = f"{platform.machine()}, {host_target().name}, one thread"
     head = f"{'kind':<6}{'m':>6}{'n':>6}{'k':>6}" + "".join(f"{way:>11}" for way in WAYS)
-    lines = [f"# {date.today()}, {where}, microseconds", f"{head}  chosen     beside"]
+    lines = [f"# {where(1)}; {host_target().name}, microseconds", f"{head}  chosen     beside"]
     print(*lines, sep="\n", flush=True)
     lost: dict[str, list[float]] = {}
     for kind in asked.kinds:
@@ -126,7 +122,7 @@ def main() -> None:
         )
         print(lines[-1])
     if asked.write:
-        (HERE / "results" / "families.txt").write_text("\n".join(lines) + "\n")
+        (RESULTS / "families.txt").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

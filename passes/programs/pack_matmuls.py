@@ -144,6 +144,7 @@ class _Packing:
         return choose_product(size, ways, 0.0 if frozen else 1 / max(1, shared), self.target)
 
     def size(self, flat: Kernel, roles: Product) -> Size:
+        """What the choice looks at."""
         extent = {axis: int(n) for axis, n in flat.extents.items()}
         rows = prod(extent[axis] for axis in flat.free_axes(roles.left) - set(roles.k))
         own = flat.free_axes(roles.right) & set(roles.outer)

@@ -76,6 +76,7 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
         spent += size.rows * right / core.dots_far if is_far else 0.0
         spent += right / core.collides if collides and size.rows == 1 else 0.0
         return size.batch * spent
-    if size.pitch is None:  # computed for every tile of rows anew
+    if size.pitch is None:  # computed anew for each of the default schedule's tiles, of 8 rows
         return size.batch * -(-size.rows // 8) * right / core.packs
+    # one sum at a time: the factor is read for each row, and four vectors of every sum are added up
     return size.batch * size.rows * (right / core.near + 4 * core.lane_sum * size.columns)
