@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
 from math import gcd, inf
+from operator import eq, ge, ne
 from typing import Any
 
 from .dtypes import ALL
@@ -345,7 +346,8 @@ def _times(x: float, y: float) -> float:
 
 def _atom_interval(atom: Atom, deep: int) -> tuple[float, float]:
     if not atom.operands:
-        return 0, inf
+        block = _limiting.innermost()
+        return (0, inf) if block is None else block.limits.get(atom.kind, (0, inf))
     (a, b), (c, d) = (bounds(operand, deep) for operand in atom.operands)
     if atom.kind == "min":
         return min(a, c), min(b, d)
@@ -405,7 +407,7 @@ def evaluate(dim: int | Dim, values: Mapping[Any, int]) -> int:
 
 @dataclass(frozen=True)
 class Condition:
-    """What must hold of the symbols for an inferred shape to be right: left == right, or left >= right."""
+    """What must hold of the symbols for an inferred shape to be right: left ==, != or >= right."""
 
     left: int | Dim
     relation: str
@@ -414,20 +416,46 @@ class Condition:
     def holds(self, values: Mapping[Any, int]) -> bool:
         """Whether it is true of these sizes.  Raises ShapeError where a symbol's is missing."""
         left, right = evaluate(self.left, values), evaluate(self.right, values)
-        return left == right if self.relation == "==" else left >= right
+        return _RELATIONS[self.relation](left, right)
+
+    def otherwise(self) -> Condition:
+        """What holds where it does not."""
+        if self.relation == ">=":
+            return Condition(self.right, ">=", self.left + 1)
+        return Condition(self.left, "!=" if self.relation == "==" else "==", self.right)
 
     def __str__(self) -> str:
         return f"{self.left} {self.relation} {self.right}"
 
 
+_RELATIONS: dict[str, Any] = {"==": eq, "!=": ne, ">=": ge}
 _collecting = OpenBlocks()
+_limiting = OpenBlocks()
+
+
+class limits:
+    """Says in its block between what sizes symbols lie: `with limits({"n": (2, inf)})`."""
+
+    def __init__(self, limits: Mapping[str, tuple[float, float]]):
+        self.limits = limits
+
+    def __enter__(self) -> None:
+        _limiting.enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        _limiting.leave(self)
 
 
 class conditions:
-    """Collects what `same` and `at_least` can't decide in its block, instead of their raising."""
+    """Collects what `same` and `at_least` can't decide in its block, instead of their raising.
 
-    def __init__(self, into: list[Condition] | None = None):
+    sizes: what the symbols are for once, if that is known: all questions about sizes are answered by these
+    then, comparisons of Python's too, and each answer is a condition.
+    """
+
+    def __init__(self, into: list[Condition] | None = None, sizes: Mapping[str, int] | None = None):
         self.into: list[Condition] = [] if into is None else into
+        self.sizes = sizes
 
     def __enter__(self) -> list[Condition]:
         _collecting.enter(self)
@@ -478,21 +506,36 @@ def _assumed(a: int | Dim, relation: str, b: int | Dim) -> bool:
     block = _collecting.innermost()
     if block is None:
         raise _open(condition)
+    holds = block.sizes is None or condition.holds(block.sizes)
+    condition = condition if holds else condition.otherwise()
     if condition not in block.into:
         block.into.append(condition)
-    return True
+    return holds
 
 
 def _decided(a: int | Dim, relation: str, b: int | Dim) -> bool:
     answer = _answer(a, relation, b)
     if answer is None:
-        raise _open(Condition(a, relation, b))
+        block = _collecting.innermost()
+        if block is None or block.sizes is None:
+            raise _open(Condition(a, relation, b))
+        return _assumed(a, relation, b)
     return answer
 
 
-def _open(condition: Condition) -> ShapeError:
-    names = ", ".join(sorted(symbols_of(condition.left) | symbols_of(condition.right)))
-    return ShapeError(
+class Undecided(ShapeError):
+    """A question about sizes that symbols leave open.  names: those symbols."""
+
+    def __init__(self, *texts: str, names: frozenset[str] = frozenset()):
+        super().__init__(*texts)
+        self.names = names
+
+
+def _open(condition: Condition) -> Undecided:
+    symbols = symbols_of(condition.left) | symbols_of(condition.right)
+    names = ", ".join(sorted(symbols))
+    return Undecided(
         f"whether {condition} can't be decided while {names} may be any size",
         f"give sizes to {names}, or declare dimensions for which it holds or fails always",
+        names=symbols,
     )

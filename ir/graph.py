@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from functools import partial
+from math import inf, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from .dims import Condition, Dim, conditions
 from .dtypes import from_numpy_dtype, of_scalar
 from .errors import ArgumentError, GraphError, LaminaError
-from .op import REGISTRY, Op
+from .op import COMPOSITES, REGISTRY, Op
 from .open_blocks import OpenBlocks
 from .operators import Operators
 from .printing import Namer, graph_text, node_text, scalar_text
@@ -63,6 +64,27 @@ class Value(Operators):
     @property
     def device(self) -> Device:
         return self.type.device
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or its entry `dim`."""
+        return self.type.shape if dim is None else self.type.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self.type.ndim
+
+    def numel(self) -> int | Dim:
+        """The number of elements."""
+        return prod(self.type.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        """What tensors have as methods: ops, and what is written with them."""
+        op, composite = REGISTRY.get(name), COMPOSITES.get(name)
+        if op is not None and op.method:
+            return partial(op, self)
+        if composite is not None and composite.method:
+            return partial(composite.function, self)
+        raise AttributeError(f"a value of a graph has no {name}", name=name, obj=self)
 
     __hash__ = object.__hash__
 
@@ -210,14 +232,14 @@ class Builder:
     """Makes a graph node by node, inferring types as it goes.
 
     `conditions` gathers what the symbols must satisfy for the shapes to be right; `where` is the
-    user's line that the next nodes belong to.
+    user's line that the next nodes belong to.  sizes: as of `conditions`.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, sizes: Mapping[str, int] | None = None):
         self.name = name
         self.where: Place | None = None
         self.conditions: list[Condition] = []
-        self._collecting = conditions(self.conditions)
+        self._collecting = conditions(self.conditions, sizes)
         self._params: list[Value] = []
         self._nodes: list[Node] = []
         self._defined: set[Value] = set()
@@ -271,7 +293,7 @@ class Builder:
         except LaminaError as error:
             named = zip(operand_names(op, len(inputs)), inputs, strict=True)
             lines = (f"{name}: {v.type}" for name, v in named if v is not None)
-            raise type(error)(error.rule, *lines, *error.details) from None
+            raise named_with(error, lines) from None
         outs = inferred if isinstance(inferred, tuple) else (inferred,)
         outputs = tuple(Value(t, hint) for t in outs)
         ordered = {name: attrs[name] for name in op.attrs}
@@ -327,6 +349,13 @@ class Builder:
                 self._check_mine(x, f"operand {name} of {op.name}")
                 found.append(x)
         return tuple(found)
+
+
+def named_with(error: LaminaError, lines: Iterable[str]) -> LaminaError:
+    """An op's error with further lines ahead of its own."""
+    made = type(error)(error.rule, *lines, *error.details)
+    made.__dict__.update({k: v for k, v in error.__dict__.items() if k not in ("rule", "details")})
+    return made
 
 
 def scalar_constant(

@@ -8,6 +8,7 @@ from typing import Final
 from .export import ExportError, export
 from .loaded import Loaded, ModelError, load
 from .observe.policy import pure
+from .observe.sizes import mark_dynamic
 from .torchscript import (
     Attribute,
     ScriptFunction,
@@ -35,6 +36,6 @@ __all__ = [
     "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RefusedError", "ScriptFunction",
     "ScriptModule", "TooManyRecordings", "TracedFunction", "_overload", "_overload_method", "annotate",
     "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
-    "optimize_for_inference", "pure", "reset", "script", "script_if_tracing", "script_method", "trace",
-    "unused", "wait",
+    "mark_dynamic", "optimize_for_inference", "pure", "reset", "script", "script_if_tracing",
+    "script_method", "trace", "unused", "wait",
 ]  # fmt: skip

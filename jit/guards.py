@@ -108,6 +108,10 @@ class Guard:
         """All places that are not as they were, of which this is known."""
         return self.part.failing(S)
 
+    def resized(self, S: list) -> list[tuple]:
+        """Which sizes of tensors are not as they were, once `unsteady` was asked."""
+        return self.part.resized(S)
+
     def _reason(self, number: int, what: str, seen: str, now: str) -> Reason:
         """Of a captured tensor."""
         at = self.part.held[number]

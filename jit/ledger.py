@@ -127,6 +127,13 @@ class Ledger:
         """Whether so much more may be spent."""
         return self.budget is None or seconds <= self.left(fares)
 
+    @property
+    def usual_code(self) -> float:
+        """What a further code has taken so far."""
+        if self._later:
+            return sum(self._later) / len(self._later)
+        return LATER * self._first_code
+
     def wants_to_time(self) -> bool:
         """Whether an eager call is to be timed, as what follows hangs on that."""
         return (

@@ -34,6 +34,8 @@ def quick(branch: Branch, tree: Tree, arguments: int) -> Quick | None:
     segment = branch.segment
     if segment is None or segment.end is None or segment.code is None or not segment.end.conditions.none:
         return None
+    if segment.symbols:
+        return None
     end = segment.end
     code = segment.code
     if code.main is None or code.complexes is not None:  # interpreted, or arrays are seen as pairs

@@ -28,6 +28,7 @@ from ..runtime.storage import Literal
 from .facts import Refusal
 from .observe.numbers import LIFTED
 from .sources import Answer, Arg, Draw, Grad, Lifted, Memory, Number, Source
+from .symbolic import Symbolic
 
 MOST_EVENTS = 200_000
 MOST_IN_PASSING = 1024  # elements of a tensor, to compute with which takes no time that a clock shows
@@ -83,11 +84,13 @@ class Recorder:
 
     It learns of tensors that were there before as the run comes upon them (`origin`).  `reason`: why it can't
     be replayed; `once`: why only this run's recording is of no use.  asked: how many questions there were.
-    generators, groups: of all recordings of the function, as sources count them.
+    generators, groups: of all recordings of the function, as sources count them.  symbolic: what the run is
+    for other sizes.
     """
 
     def __init__(self, generators: list[Generator] | None = None, groups: list[Any] | None = None):
         self.asked = 0
+        self.symbolic = Symbolic(self)
         self.steps: list[Event | Question] = []
         self.types: list[Type] = []  # by value number
         self.params: dict[int, Source] = {}
@@ -293,10 +296,17 @@ class Recorder:
         if inplace:
             attrs = {name: value for name, value in attrs.items() if name != "inplace"}
             self._written(op, attrs, inputs, outputs, flows, ended, place)
-            return
-        if op.traits.view:
+        elif op.traits.view:
             self._viewed(op, attrs, operands[0], inputs, outputs[0], flows, ended, place)
-            return
+        else:
+            self._computed(op, attrs, inputs, outputs, flows, ended, place)
+        if self.symbolic.about:
+            self.symbolic.made(outputs, self.steps[-1])
+
+    def _computed(
+        self, op: Op, attrs: Mapping[str, Any], inputs: tuple, outputs: tuple, flows: bool, ended: tuple,
+        place: Place,
+    ) -> None:  # fmt: skip
         numbers = []
         for x in outputs:
             known = self.known(x._data)
@@ -421,7 +431,9 @@ class Recorder:
         if number == len(known):
             known.append(generator)
         drawn = self.drawn.get(number, 0)
-        self._origins[id(state._data)] = (state._data, Draw(number, drawn), False)
+        source = Draw(number, drawn)
+        self._origins[id(state._data)] = (state._data, source, False)
+        self.symbolic.counts[source] = counters
         self.drawn[number] = drawn + counters
 
     def _numbers(
@@ -514,6 +526,9 @@ class Recorder:
 
     def _foreign(self, what: str) -> None:
         self.foreign = what
+
+    def _sized(self, x: Tensor) -> None:
+        self.symbolic.looked_at(x)
 
     def _once(self, reason: str) -> None:
         self.once = reason

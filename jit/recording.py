@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.detach import detach
+from ..ir.dims import Dim, limits
 from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
 from ..ir.write import write
@@ -14,6 +15,7 @@ from ..passes.graphs.functionalise import functionalise, written
 from ..runtime import Tensor
 from ..runtime.autograd import reachable
 from ..runtime.graph import Leaf, Node, Port, Saving
+from ..runtime.interrupts import let_through
 from ..runtime.places import Place, line_of
 from ..runtime.storage import Inferred
 from . import pytree
@@ -46,10 +48,11 @@ class Recording:
     gradients: leaves and what their gradients become.  before: which leaves had one, empty where that was of
     no account.  grads: types and layouts of those that are read.
     writes: whose storage counts how many writes, and the last.  draws: numbers of generators, and the
-    counters taken from each.  groups: of the optimizers' groups, by number, the
+    counters taken from each, which may hang on sizes.  groups: of the optimizers' groups, by number, the
     numbers that are read before the run writes them.
     live: it returns what has history.  foreign: why such outputs can't be differentiated by the record.
-    ops: how often each op ran.
+    ops: how often each op ran.  symbols: the sizes that are symbols in the graph, with the slots that hold
+    them.  sizes: what these were in the run.
     """
 
     raw: Graph
@@ -67,12 +70,14 @@ class Recording:
     grads: tuple[tuple[Source, Any, Any], ...]
     written: tuple[int, ...]
     writes: tuple[tuple[Source, int, tuple[str, Place]], ...]
-    draws: tuple[tuple[int, int], ...]
+    draws: tuple[tuple[int, int | Dim], ...]
     groups: Mapping[int, dict[str, Any]]
     live: bool
     foreign: str | None
     switched: tuple[Source, ...] = ()
     ops: Mapping[str, int] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
@@ -82,7 +87,18 @@ def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
     recorder.check()
     if recorder.written and (overlap := recorder.overlapping()):
         raise Refusal(f"memory that is written belongs to two tensors: {overlap}")
-    found = _Finish(recorder).recording(outcome, result)
+    symbolic = recorder.symbolic
+    symbolic.finish()
+    found = None
+    if symbolic.about:
+        try:
+            with limits(symbolic.limits):
+                found = _Finish(recorder).recording(outcome, result)
+        except Exception as error:  # what has no form for all sizes may have one for these
+            let_through(error)
+            symbolic.pin_all(f"{type(error).__name__}: {error}".partition("\n")[0])
+    if found is None:
+        found = _Finish(recorder).recording(outcome, result)
     outcome.tensors.clear()  # which are the user's from here on
     return found
 
@@ -93,6 +109,7 @@ class _Finish:
         self.results: list[int | Question] = []  # value numbers, and questions about a value as it was then
         self.places: dict[int | Question, int] = {}
         self.live = False
+        self.roots: list[int] = []  # whose memory each tensor that is left has
         self.makers: dict[int, Any] = {}  # by the id of the tensor, as one is to be one again
 
     def recording(self, outcome: Outcome, result: Any) -> Recording:
@@ -110,7 +127,7 @@ class _Finish:
             raise Refusal("its outputs have a history, and a tensor was written that is detached elsewhere")
         raw = self.graph()
         changed = written(raw)
-        sources = tuple(r.params[number] for number in r.params)
+        sources = tuple(map(r.symbolic.source, self.given().values()))
         asked, at = [], 0
         for question in questions:
             places: list[int | None] = []
@@ -119,6 +136,7 @@ class _Finish:
                 at += v is not None
             asked.append(tuple(places))
         shape, leaves = _leaves(outcome, result)
+        self.check_symbols(sources)
         ops: dict[str, int] = {}
         for step in r.steps:
             if step.op is not None:
@@ -144,12 +162,29 @@ class _Finish:
             ),
             written=changed,
             writes=tuple((s, len(writers), writers[-1]) for s, writers in r.writers.items()),
-            draws=tuple(r.drawn.items()),
+            draws=tuple(r.symbolic.drawn().items()),
             groups={number: r.read[number] for number in sorted(r.read)},
             live=self.live,
             foreign=r.foreign,
             ops=ops,
+            symbols=r.symbolic.left(),
+            sizes={name: r.symbolic.sizes[name] for name in r.symbolic.left()},
         )
+
+    def check_symbols(self, sources: Iterable[Source]) -> None:
+        """Raise Refusal where something would differ between sizes that no condition tells of."""
+        r = self.r
+        if not r.symbolic.about:
+            return
+        if any(isinstance(s, (Grad, Memory)) and r.symbolic.is_open(s) for s in sources):
+            raise Refusal("a gradient that was there has a size that changes")
+        leaving = self.roots
+        for step in r.steps:
+            if isinstance(step, Event) and r.symbolic.may_copy(step):
+                source, made = r.root(step.inputs[0])[0], r.root(step.outputs[0])[0]
+                aliases = made in leaving and (source in r.params or leaving.count(source) > 1)
+                if aliases or not r.written.isdisjoint((source, made)):
+                    raise Refusal("whether a reshape copies may differ between sizes")
 
     # ---- what is returned ----
     def maker(self, x: Tensor) -> Maker:
@@ -165,6 +200,8 @@ class _Finish:
         if type(x) is not Tensor:
             raise Refusal(f"it returns a new {type(x).__name__}")
         root, chain = self.r.root(self.r.value(x))
+        self.roots.append(root)
+        chain = self.r.symbolic.settled_chain(chain)
         if x._view is not None and not chain:  # a view of all elements as they are: their arrays are one
             chain = x._view[1][-1:]
         origin, apart = self.r.params.get(root), False
@@ -258,14 +295,19 @@ class _Finish:
         return found
 
     # ---- the graph ----
+    def given(self) -> dict[int, Source]:
+        """What the graph is given: its params' sources, but for numbers that are sizes."""
+        params, symbolic = self.r.params, self.r.symbolic
+        return {v: source for v, source in params.items() if symbolic.number(source) is None}
+
     def graph(self) -> Graph:
         """The graph with its writes.  Its results: what questions ask about, then `self.results`."""
         r = self.r
         changed = r.written & r.constants.keys()
-        with Builder("traced") as b:
+        with Builder("traced", r.symbolic.sizes) as b:
             values: dict[int, Value] = {}
-            for number in r.params:
-                values[number] = b.param(r.types[number], f"p{len(values)}")
+            for number in self.given():
+                values[number] = b.param(r.symbolic.type(number), f"p{len(values)}")
             for number, data in r.constants.items():
                 constant = Constant(data, None if not data.ndim else "c", r.types[number])
                 values[number] = constant
@@ -288,6 +330,7 @@ class _Finish:
                 else:
                     self.emit(b, step, values)
             left = [then[each] if isinstance(each, Question) else values[each] for each in self.results]
+            r.symbolic.hold_to(b.conditions)
             return b.finish([*asked, *left])
 
     def snapshot(self, b: Builder, value: Value, number: int) -> Value:
@@ -297,8 +340,14 @@ class _Finish:
         return REGISTRY["clone"](value)
 
     def emit(self, b: Builder, event: Event, values: dict[int, Value]) -> None:
-        op, attrs = event.op, dict(event.attrs)
-        inputs = [None if v is None else values[v] for v in event.inputs]
+        symbolic = self.r.symbolic
+        op, attrs = event.op, symbolic.attributes(event)
+        inputs: list[Any] = []
+        for i, v in enumerate(event.inputs):
+            size = symbolic.operand(event, i)
+            if size is None and v is not None:
+                size = symbolic.number(self.r.params.get(v))
+            inputs.append(values[v] if size is None and v is not None else size)
         if self.live:
             for i, over in enumerate(event.ended):
                 if over:
@@ -311,7 +360,7 @@ class _Finish:
             outputs[0] = REGISTRY["clone"](outputs[0])
         for number, value in zip(event.outputs, outputs, strict=False):
             kind = self.r.types[number]
-            if not event.writes and value.type is not kind:
+            if not event.writes and symbolic.now(value.type) is not kind:
                 raise Refusal(f"{op.name} gave {kind} where its record says {value.type}")
             values[number] = value
         for target, new in event.writes:

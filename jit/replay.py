@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.dims import Dim, evaluate, symbols_of
 from ..ir.dtypes import dtype_named, from_numpy_dtype
 from ..ir.op import REGISTRY
 from ..ir.types import type_of
@@ -29,6 +30,7 @@ from .observe.known import Registry
 from .observe.parts import Reason
 from .recording import KEEP, Recording
 from .report import COMPILING
+from .sized import slot_of, with_sizes
 from .sources import Arg, Draw, Fresh, Given, Grad, Held, Lifted, Made, Memory, Number, Source
 from .tree import Branch, End, Key, Segment, Tree
 
@@ -95,7 +97,7 @@ class Call:
             return np.array(self._group(source.group)[source.name], np.float64)
         if kind is Draw:
             seed, offset = self.positions[source.generator]
-            return state_array(seed, offset + source.offset)
+            return state_array(seed, offset + counted(source.offset, self.S))
         if kind is Lifted:
             return np.array(_number(source.expression)(self.S), dtype_named(source.dtype).numpy)
         return self.S[source.index] if kind is Memory else self.tensor(source)._data
@@ -113,6 +115,15 @@ def leaf_of(x: Tensor) -> Any:
     return node if node is not None else getattr(x, "_resting", None)
 
 
+def counted(count: int | Dim, S: list) -> int:
+    """A number of counters, which may hang on sizes."""
+    return (
+        evaluate(count, {name: S[slot_of(name)] for name in symbols_of(count)})
+        if type(count) is Dim
+        else count
+    )
+
+
 def take(tree: Tree, call: Call) -> Any:
     """Go through the tree with this call's values.  Raises Missed, Eager, Unready, Busy."""
     values: dict[Key, np.ndarray] = {}
@@ -127,6 +138,8 @@ def take(tree: Tree, call: Call) -> Any:
             raise Eager(segment.full)
         if segment.code is None and (segment.outputs if segment.end is None else not segment.end.ready):
             raise Unready(COMPILING)
+        if segment.symbols and segment.code is not None:
+            segment.code.of(segment.sizes(call.S))  # before anything is changed
         arrays = _inputs(tree, segment, call, values, originals)
         if segment.end is not None:
             call.path = segment.end.path
@@ -134,7 +147,7 @@ def take(tree: Tree, call: Call) -> Any:
                 return _run_live(segment.end, call)
             return _finish(tree, segment, segment.end, call, arrays, values, originals)
         if segment.outputs:
-            values.update(zip(segment.outputs, segment.code.run(arrays, _weights(segment, call))))
+            values.update(zip(segment.outputs, segment.run(arrays, _weights(segment, call), call.S)))
         segment.runs += 1
         assert segment.ask is not None
         for key in segment.ask.keys:
@@ -195,7 +208,7 @@ def _finish(
 ) -> Any:
     recording = end.recording
     if end.plain is not None:
-        outputs = segment.code.run(arrays, _weights(segment, call))
+        outputs = segment.run(arrays, _weights(segment, call), call.S)
         segment.runs += 1
         made = [make(outputs[place], kind) for place, kind, make in end.plain]
         return made[0] if recording.outcome.plain == 0 else leave(recording, call, made)
@@ -205,7 +218,7 @@ def _finish(
     # interrupt would have cut off.
     count(recording, call, 1)
     try:
-        outputs = segment.code.run(arrays, _weights(segment, call))
+        outputs = segment.run(arrays, _weights(segment, call), call.S)
     except Exception:  # nothing was written
         draw(recording, call, back=True)
         count(recording, call, -1)
@@ -224,7 +237,10 @@ def _finish(
         if id(array) in used or (place is None and array.base is not None):  # not memory of its own
             array = array.copy()
         used.add(id(array))
-        return wrap(array if base.order is None else laid_out(array, base.order), end.types[base.result])
+        kind = end.types[base.result]
+        if recording.symbols:
+            kind = type_of(kind.dtype, array.shape)
+        return wrap(array if base.order is None else laid_out(array, base.order), kind)
 
     return Making(recording, call, base_of, before).result()
 
@@ -243,6 +259,7 @@ def draw(recording: Recording, call: Call, back: bool = False) -> None:
     """Move the generators on by what a path draws, or back again.  Raises Busy if others drew meanwhile."""
     moved: list[tuple[Any, tuple[int, int], int]] = []
     for number, count in recording.draws:
+        count = counted(count, call.S)
         generator, (seed, offset) = call.registry.generators[number], call.positions[number]
         if back:
             generator.advance((seed, offset + count), -count)
@@ -256,6 +273,7 @@ def draw(recording: Recording, call: Call, back: bool = False) -> None:
 def _run_live(end: End, call: Call) -> Any:
     """Run a path whose results have a history."""
     recording = end.recording
+    live = end.live_for(call.S)
     draw(recording, call)
     tensors = []
     for source in recording.sources:
@@ -267,7 +285,7 @@ def _run_live(end: End, call: Call) -> Any:
             tensors.append(wrap(array, type_of(from_numpy_dtype(array.dtype), array.shape)))
     before = [call.tensor(source).grad for source, _ in recording.gradients]
     try:
-        outputs = end.live.run(tensors)
+        outputs = live.run(tensors)
     except BaseException:
         draw(recording, call, back=True)
         raise
@@ -316,6 +334,7 @@ class Making:
     ):
         self.recording, self.call, self.base_of, self.before = recording, call, base_of, before
         self.bases: dict[int, Tensor] = {}
+        self.sizes = {name: call.S[at] for name, at in recording.symbols.items()}
         self.used: set[int] = set()
         self.made: dict[int, Tensor] = {}
 
@@ -356,7 +375,7 @@ class Making:
         if maker.chain:
             with set_grad_enabled(history == "live"):
                 for name, attrs in maker.chain:
-                    x = REGISTRY[name](x, **dict(attrs))
+                    x = REGISTRY[name](x, **with_sizes(attrs, self.sizes))
         plain = history == "none"
         if x is whole and fresh:
             if base.result in self.used or (plain and x._edge is not None):

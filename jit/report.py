@@ -21,6 +21,7 @@ COMPILING = "it is being compiled"
 BUSY = "another thread drew random numbers meanwhile"
 TIMED = "it was timed, to know what tracing saves"
 SPARED = "a further recording waits until it may pay off"
+RESIZED = "code for these sizes waits until it may pay off"
 PASSING = (COMPILING, BUSY, TIMED)  # reasons of eager calls that pass by themselves
 FEW = 0.1  # of all calls: so many may be recorded anew before that is a cause of slowness
 TOLD = 3  # causes that are told in short
@@ -48,6 +49,7 @@ class Path:
     counted: bool = True  # among the recordings of which there may be so many
     misses: Counter[str] = field(default_factory=Counter)
     segments: list[ref] = field(default_factory=list)  # dead where the path was dropped
+    sizes: tuple[str, ...] = ()  # what those that keep changing are
 
     def served(self, seconds: float) -> None:
         """Note a call that was timed."""
@@ -79,7 +81,7 @@ class Path:
             "asked": self.asked, "written": self.written, "effects": self.effects, "history": self.live,
             "nodes": nodes, "kernels": self.kernels(), "hits": self.hits, "misses": dict(self.misses),
             "record_seconds": self.record, "compile_seconds": self.compile, "from_disk": self.from_disk,
-            "run_seconds": self.first + self.run, "kept": bool(self.kept()),
+            "run_seconds": self.first + self.run, "kept": bool(self.kept()), "sizes": list(self.sizes),
         }  # fmt: skip
 
     def text(self) -> list[str]:
@@ -100,6 +102,7 @@ class Path:
         compiled = "from the cache" if self.from_disk else "compiled"
         times = f"recorded in {milliseconds(self.record)}, {compiled} in {milliseconds(self.compile)}"
         lines = [f"  recording {self.number}: {', '.join(parts)}; {times}"]
+        lines += [f"    {each}" for each in self.sizes]
         for segment in self.kept():
             if segment.code is not None and segment.code.tuned:
                 lines.append(f"    tuned: {summary(segment.code.tuned)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.dims import Dim
 from ..ir.views import Chain
 
 
@@ -46,7 +47,7 @@ class Draw:
     """The state operand of a random op: the generator's own, moved on by `offset` counters."""
 
     generator: int
-    offset: int
+    offset: int | Dim
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,16 @@ import types
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import repeat
 from threading import get_ident
 from typing import Any
 
 from ..ir.dtypes import default_dtype, set_default_dtype
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
+from ..ir.graph import Graph
+from ..ir.specialise import specialise
 from ..nn import Module
 from ..runtime import modes, workers
 from ..runtime.graph import Leaf
@@ -52,7 +55,8 @@ from .quick import AFTER, MISS, quick
 from .recorder import Recorder
 from .recording import Recording, finished
 from .replay import Busy, Call, Missed, Raised, Unready, choose, take
-from .report import BUSY, COMPILING, PASSING, SPARED, TIMED, Log
+from .report import BUSY, COMPILING, PASSING, RESIZED, SPARED, TIMED, Log
+from .sized import Sized
 from .sources import Arg, Held
 from .targets import target_of
 from .tree import MOST_ANSWERS, Branch, Segment, Tree
@@ -92,13 +96,14 @@ class TracedFunction:
         self, function: Callable, *, verify: bool = False, compile: str = "now",
         max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", target: str = "cpu",
         budget: float | None | str = "default", fullgraph: bool = False, name: str | None = None,
-        tune: float = 0.0,
+        tune: float = 0.0, dynamic: bool | None = None,
     ):  # fmt: skip
         self._wrap(function)
         self._verify, self._compile = wanted(verify), compile
         self._limit, self._when_full, self._target = max_recordings, when_full, target_of(target)
         self._budget = budget_of(budget) if when_full == "eager" and not self._verify else None
         self._fullgraph, self._tune = fullgraph, seconds_of(tune)
+        self._dynamic = dynamic
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock, self._claims = threading.RLock(), threading.Lock()
         self._recorder: int | None = None  # the thread that records, or is about to
@@ -128,6 +133,7 @@ class TracedFunction:
             self._ledger = Ledger(self._budget)
             options = {
                 "compile": self._compile, "target": self._target.name, "budget": None, "tune": self._tune,
+                "dynamic": self._dynamic,
             }  # fmt: skip
             self._within = Within(self.__wrapped__, functools.partial(_Inner, options))
             self._log = Log(self._name, self._ledger, self._within.logs)
@@ -170,7 +176,8 @@ class TracedFunction:
         S = [*args, *kwargs.values()]
         S.extend([None] * (tree.slots - len(S)))
         call = Call(S, self._registry)
-        clock = self._ledger.clock
+        ledger = self._ledger
+        clock, apart = ledger.clock, ledger.compiling
         start = clock()
         try:
             result = self._compared(tree, call, args, kwargs) if self._verify else take(tree, call)
@@ -183,7 +190,7 @@ class TracedFunction:
             why = error.with_traceback(None)  # whose frames hold the arguments, and it
         else:
             path = call.path
-            path.served(clock() - start)
+            path.served(clock() - start - (ledger.compiling - apart))
             self._in_vain = self._leave = 0
             if path.hits >= AFTER and not kwargs and not self._verify:
                 self._shorten(tree, call.branch, key)
@@ -265,7 +272,7 @@ class TracedFunction:
         return {
             "verify": self._verify, "compile": self._compile, "max_recordings": self._limit,
             "when_full": self._when_full, "target": self._target.name, "budget": self._budget,
-            "fullgraph": self._fullgraph, "name": self._name, "tune": self._tune,
+            "fullgraph": self._fullgraph, "name": self._name, "tune": self._tune, "dynamic": self._dynamic,
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -443,7 +450,9 @@ class TracedFunction:
             self._log.miss(text, branch.path)
         slots = [reason.slot for reason, _ in reasons]
         if reasons:
-            slots += [reason.slot for reason in reasons[-1][1].guard.unsteady(S)]
+            latest = reasons[-1][1].guard
+            slots += [reason.slot for reason in latest.unsteady(S)]
+            slots += latest.resized(S)
         elif segment is not None:
             told = [segment.told(answer)]
             self._log.miss(told[0])
@@ -484,8 +493,12 @@ class TracedFunction:
     def _recorded(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
-        observer = Interpreter(recorder, registry, dict(self._unsteady), self._held_answers)
-        heard = modes.hooked(recorder.hear, observer.notice, observer.called)
+        lift = dict(self._unsteady)
+        if self._verify or self._dynamic is False:  # which compares what graphs of known sizes compute
+            lift = {slot: count for slot, count in lift.items() if type(slot[-1]) is not int}
+        observer = Interpreter(recorder, registry, lift, self._held_answers)
+        observer.sizes.every = None if self._verify or self._dynamic is False else self._dynamic is True
+        heard = modes.hooked(recorder.hear, observer.notice, observer.called, recorder.symbolic.step)
         answers = None
         if not self._verify:
             answers = Answers(self._callees(), heard.listener, recorder)
@@ -654,22 +667,33 @@ class TracedFunction:
         for _, branch in hung:
             branch.path = path
         end.path = path
+        path.sizes = observer.sizes.told()
         self._grow(tree, observer)
 
-        tensors = recorder.tensors() if recording.live else {}
-
+        try:
+            derived = _derived(recording, recorder.tensors()) if recording.live else None
+        except GradError as error:
+            raise Refusal(str(error)) from None
         clock = Clock()
         compile_graph = functools.partial(
             backend.compile_graph, target=self._target, options=backend.tuned_options(self._tune), clock=clock
         )
 
+        def coded(segment: Segment, graph: Graph) -> Any:
+            return compile_graph(graph, into=segment.into, frozen=segment.frozen)
+
+        def live(graph: Graph) -> Any:
+            assert derived is not None
+            return derived(graph, compile_graph=compile_graph)
+
         def build() -> None:
             began = self._ledger.clock()
             if recording.live:
-                end.live = _differentiable(recording, tensors, compile_graph)
+                end.live = self._for_sizes(recording, recording.graph, recording.symbols, live)
             if not recording.live or self._verify:
                 for segment in made:
-                    segment.code = compile_graph(segment.graph, into=segment.into, frozen=segment.frozen)
+                    code = functools.partial(coded, segment)
+                    segment.code = self._for_sizes(recording, segment.graph, segment.symbols, code)
             path.compile = self._ledger.clock() - began
             path.compile -= clock.seconds
             self._ledger.searching += clock.seconds
@@ -688,6 +712,30 @@ class TracedFunction:
         except GradError as error:
             raise Refusal(str(error)) from None
         self._offer(tree, hung)
+
+    def _for_sizes(
+        self, recording: Recording, graph: Graph, symbols: Mapping[str, int], make: Callable[[Graph], Any]
+    ) -> Any:  # fmt: skip
+        """What is made of a graph; where it has symbols, for each set of sizes, those of the run at once."""
+        if not symbols:
+            return make(graph)
+        sizes = tuple([recording.sizes[name] for name in symbols])
+        ledger, log = self._ledger, self._log
+
+        def for_sizes(named: dict[str, int]) -> Any:
+            start = ledger.clock()
+            made = make(specialise(graph, named))
+            if len(sized):
+                ledger.compiled(ledger.clock() - start)
+            return made
+
+        def may() -> None:
+            if len(sized) and not ledger.affords(ledger.usual_code, log.fares()):
+                raise Eager(RESIZED)
+
+        sized = Sized(symbols, for_sizes, may)
+        sized.of(sizes)
+        return sized
 
     def _offer(self, tree: Tree, hung: list[tuple[list[Branch], Branch]]) -> None:
         for branches, branch in reversed(hung):  # the deepest first: who comes by must find all of a path
@@ -809,7 +857,11 @@ class TracedFunction:
             return None
         while segment.end is None:  # whichever way: it is told by its question that it can't be exported
             segment = next(b.segment for bs in segment.branches.values() for b in bs if b.segment is not None)
-        return segment.end.recording, call
+        recording = segment.end.recording
+        if recording.symbols:
+            sizes = {name: call.S[at] for name, at in recording.symbols.items()}
+            recording = replace(recording, graph=specialise(recording.graph, sizes), symbols={})
+        return recording, call
 
     def graph(self, *, raw: bool = False) -> Any:
         """The graph of the latest recording; raw: as it was recorded, with its writes.
@@ -933,8 +985,10 @@ def _restored(kind: type[TracedFunction], function: Callable, options: dict[str,
     return kind(function, **options)
 
 
-def _differentiable(recording: Recording, tensors: dict[Any, Any], compile_graph: Callable) -> Any:
-    """The recording, compiled so that its results get a history.  tensors: those of the run, by source."""
+def _derived(recording: Recording, tensors: dict[Any, Any]) -> Callable:
+    """What compiles a recording's graph so that its results get a history.  tensors: those of the run, by
+    source.
+    """
     graph, sources = recording.graph, recording.sources
     needs = [isinstance(source, (Arg, Held)) and tensors[source]._node is not None for source in sources]
     for position in recording.written:
@@ -947,10 +1001,13 @@ def _differentiable(recording: Recording, tensors: dict[Any, Any], compile_graph
     counted = {places.get(source): (count, writer) for source, count, writer in recording.writes}
     if not counted.keys() <= written:
         raise GradError("a tensor is written as another that shares its memory, where outputs have a history")
-    return differentiable(
-        graph, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen,
-        compile_graph=compile_graph,
-    )  # fmt: skip
+    return functools.partial(
+        _differentiated, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen
+    )
+
+
+def _differentiated(needs: list[bool], graph: Graph, **how: Any) -> Any:
+    return differentiable(graph, needs, **how)
 
 
 # ---- the decorator ---------------------------------------------------------------------------------------
@@ -966,6 +1023,7 @@ def trace(
     budget: float | None | str = "default",
     fullgraph: bool = False,
     tune: float = 0.0,
+    dynamic: bool | None = None,
     example_kwarg_inputs: dict[str, Any] | None = None,
     check_trace: bool = True,
     check_inputs: Any = None,
@@ -994,6 +1052,9 @@ def trace(
     once; `explain(detail=True)` tells what was gained.  Such code may round otherwise: nothing is tuned while
     `use_deterministic_algorithms(True)` holds, nor on a GPU.
 
+    dynamic: whether sizes of arguments may be symbols, for all of which one recording serves.  None: where a
+    size has changed once; True: all that are 2 or more, from the first recording on; False: never.
+
     example_inputs, example_kwarg_inputs: as `torch.jit.trace` has them, a tensor or a tuple, a dictionary: it
     is called with them at once.  check_trace, check_inputs, check_tolerance, strict mean nothing here:
     guards hold each call to what was recorded.
@@ -1010,8 +1071,8 @@ def trace(
     if function is None:
         return functools.partial(
             trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-            target=target, budget=budget, fullgraph=fullgraph, tune=tune, example_inputs=example_inputs,
-            example_kwarg_inputs=example_kwarg_inputs,
+            target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic,
+            example_inputs=example_inputs, example_kwarg_inputs=example_kwarg_inputs,
         )  # fmt: skip
     if isinstance(function, TracedFunction):
         return function
@@ -1033,7 +1094,7 @@ def trace(
     kind = TracedModule if isinstance(function, Module) else TracedFunction
     traced = kind(
         function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-        target=target, budget=budget, fullgraph=fullgraph, tune=tune,
+        target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic,
     )  # fmt: skip
     if example_inputs is not None or example_kwarg_inputs is not None:
         given = () if example_inputs is None else example_inputs

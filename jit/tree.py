@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..ir.dims import symbols_of
 from ..ir.errors import ArgumentError
 from ..ir.execute import executor
 from ..ir.graph import Constant, Graph, Node, Value
@@ -130,6 +131,16 @@ class Segment:
     runs: int = 0
     full: str | None = None  # why calls that get here run eagerly: too many answers were seen
     slots: list[int] = field(default_factory=list)  # where answers go that are inputs of what follows
+    symbols: Mapping[str, int] = field(default_factory=dict)  # sizes that are symbols, and their slots
+
+    def sizes(self, S: list) -> tuple[int, ...]:
+        """What its symbols are in a call."""
+        return tuple([S[at] for at in self.symbols.values()])
+
+    def run(self, arrays: Sequence[np.ndarray], weights: Sequence[Tensor | None] | None, S: list) -> Sequence:
+        """The outputs.  weights: the tensors behind its frozen inputs."""
+        code = self.code.of(self.sizes(S)) if self.symbols else self.code
+        return code.run(arrays, weights)
 
     @property
     def any_ways(self) -> list[Branch]:
@@ -210,6 +221,11 @@ class End:
     ready: bool = False  # whether all that leads here is compiled
     path: Any = None  # what the report says of it
 
+    def live_for(self, S: list) -> Any:
+        """The Differentiable for a call's sizes."""
+        symbols = self.recording.symbols
+        return self.live.of(tuple([S[at] for at in symbols.values()])) if symbols else self.live
+
     @cached_property
     def plain(self) -> tuple[tuple[int, Type, Callable], ...] | None:
         """The place and the type of each returned tensor, and what makes it of its array and type.
@@ -219,7 +235,7 @@ class End:
         recording = self.recording
         if recording.gradients or recording.written or recording.writes or recording.draws or self.leftover:
             return None
-        if recording.switched:
+        if recording.switched or recording.symbols:
             return None
         found = []
         for maker in recording.makers:
@@ -421,4 +437,7 @@ class _Cut:
         at = [None if i is None else places[self.graph.params[i]] for i in into or (None,) * len(outputs)]
         keys = tuple(self.keys[v] for v in outputs)
         held = tuple(s.index if i in frozen else None for i, s in enumerate(sources)) if frozen else None
-        return Segment(graph, tuple(self.keys[p] for p in params), keys, tuple(at), frozen, held, ask)
+        names = {name for v in (*params, *mine, *outputs) for n in v.shape for name in symbols_of(n)}
+        symbols = {name: at for name, at in self.recording.symbols.items() if name in names}
+        inputs = tuple(self.keys[p] for p in params)
+        return Segment(graph, inputs, keys, tuple(at), frozen, held, ask, symbols=symbols)

@@ -116,6 +116,8 @@ def walk(
     timing = modes.local.timing if modes.CHANGED else None
     ordinary = not create and targets is None and not anomaly and not recording and timing is None
     one = step if timing is None else partial(timing.of_step, step)
+    if recording and modes.local.stepping is not None:
+        one = partial(modes.local.stepping, one)
     while ready:
         e = pop()
         g = cotangents.pop(e, None)

@@ -28,7 +28,8 @@ CHANGED: set[weakref.ref[_Token]] = set()
 WITHIN: set[weakref.ref[_Token]] = set()
 
 ORDINARY: dict[str, Any] = {
-    "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "anomaly": False,
+    "grad": True, "inference": False, "hook": None, "notice": None, "caller": None, "stepping": None,
+    "values": None, "anomaly": False,
     "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
     "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
     "unanswered": False, "device": None, "timing": None,
@@ -57,7 +58,9 @@ class _Local(threading.local):
     grad: gradients are recorded.  inference: they are not, whatever `grad` says.  hook: called with
     (op, attrs, operands, outputs) after each op, hidden outputs included: where a recorder listens.
     notice: called with what else a recorder must hear (see `tell`).  caller: called with (function, args,
-    kwargs) in place of a function of the user's (see `call_user`).
+    kwargs) in place of a function of the user's (see `call_user`).  stepping: makes the steps of a backward,
+    called with the function that makes one and what that takes.  values: answers calls of functions with what
+    stands for tensors in a graph, as `met` in overriding.py has it.
     anomaly: every op notes its line, and backward looks for NaN, unless it is LINES.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
     autocast: the low precision that products are computed in (autocasting.py), or None.
@@ -82,6 +85,8 @@ class _Local(threading.local):
     hook: Callable | None = None
     notice: Callable | None = None
     caller: Callable | None = None
+    stepping: Callable | None = None
+    values: Any = None
     anomaly = False
     within: Any = None
     autocast: Any = None
@@ -210,6 +215,7 @@ def tell(kind: str, *what: Any) -> None:
     gradients (leaf): the `.grad` of leaves is read or written from here on; one leaf's, where it is known.
     kept (tensor, gradient): the `.grad` of a tensor is read or written that is no leaf, or asks for none.
     asked (tensor, question, answer): Python was told what a tensor's type, strides and history don't say.
+    sized (tensor): Python was told a tensor's sizes, or what follows from them.
     backward (): history is walked.
     detached (tensor): a tensor without history that shares memory with one that may have it.
     picked (tensor, part): a view at a place that a tensor tells, of which an op told that it was a copy.
@@ -455,25 +461,39 @@ class within(_Mode):
 class unheard(_Mode):
     """Let nobody hear what this thread does."""
 
-    _changes = {"hook": None, "notice": None, "caller": None}
+    _changes = {"hook": None, "notice": None, "caller": None, "stepping": None}
+
+
+class on_values(_Mode):
+    """Have `answer(function, args, kwargs)` make calls that functions of tensors can't make, and its `draw`
+    make draws of random numbers.
+    """
+
+    def __init__(self, answer: Callable):
+        self._changes = {"values": answer}
 
 
 class hooked(_Mode):
     """Call `hook(op, attrs, operands, outputs)` after each op of this thread, and `notice` as `tell` says.
 
-    caller: calls the user's functions for the framework, as `caller(function, args, kwargs)`.
+    caller: calls the user's functions for the framework, as `caller(function, args, kwargs)`.  stepping:
+    makes the steps of a backward.
     """
 
-    def __init__(self, hook: Callable, notice: Callable | None = None, caller: Callable | None = None):
+    def __init__(
+        self, hook: Callable, notice: Callable | None = None, caller: Callable | None = None,
+        stepping: Callable | None = None,
+    ):  # fmt: skip
         if not callable(hook):
             raise ArgumentError(f"hooked(hook): hook must be callable, not {type(hook).__name__}")
         self._changes = {
             "hook": _Listener(hook),
             "notice": None if notice is None else _Listener(notice),
             "caller": caller,
+            "stepping": stepping,
         }
         self.listener = self._changes["hook"]  # what `local.hook` is then
-        self._as_made = hook, notice, caller
+        self._as_made = hook, notice, caller, stepping
 
     def clone(self) -> _Mode:
         return hooked(*self._as_made)

@@ -147,6 +147,8 @@ def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
 
     Raises Met where the function was called by one of Lamina's, whose edge then asks.
     """
+    if modes.CHANGED and modes.local.values is not None:
+        return modes.local.values(function, args, kwargs)
     if "objects" not in OPEN:
         if modes.local.unanswered or not (found := relevant((*args, *kwargs.values()))):
             return UNSERVED

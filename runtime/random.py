@@ -53,6 +53,8 @@ def draw(
 
     Of complex numbers both parts are drawn; those of normal ones have a variance of 1/2 each.
     """
+    if modes.CHANGED and modes.local.values is not None:
+        return modes.local.values.draw(name, args, source(generator, name), operand, kwargs)
     key = None
     if not modes.CHANGED and (operand is None or type(operand) is Tensor):
         try:

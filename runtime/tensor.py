@@ -126,6 +126,8 @@ class Tensor:
     # ---- what it is ----
     @property
     def shape(self) -> Size:
+        if modes.CHANGED:
+            modes.tell("sized", self)
         return tuple.__new__(Size, self._meta.shape)
 
     @property
@@ -146,6 +148,8 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
+        if modes.CHANGED:
+            modes.tell("sized", self)
         return self._data.nbytes
 
     @property
@@ -168,6 +172,8 @@ class Tensor:
         """The shape, or its entry `dim`."""
         if dim is None:
             return self.shape
+        if modes.CHANGED:
+            modes.tell("sized", self)
         return self._data.shape[self._dim("size", dim)]
 
     def _dim(self, name: str, dim: int) -> int:
@@ -187,6 +193,8 @@ class Tensor:
 
     def numel(self) -> int:
         """The number of elements."""
+        if modes.CHANGED:
+            modes.tell("sized", self)
         return self._data.size
 
     nelement = numel
@@ -204,6 +212,8 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
+        if modes.CHANGED:
+            modes.tell("sized", self)
         if self._meta.device is not CPU or not self._data.size:  # NumPy gives 0 to what has no elements
             steps = strides(self._meta)
             return steps if dim is None else steps[self._dim("stride", dim)]
@@ -484,6 +494,8 @@ class Tensor:
     def __len__(self) -> int:
         if not self._meta.ndim:
             raise ArgumentError("len() of a 0-d tensor", "x.numel() counts its elements: 1")
+        if modes.CHANGED:
+            modes.tell("sized", self)
         return self._data.shape[0]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
+from ..dims import Dim, maximum
 from ..dtypes import DType, as_dtype, bool_, converted, default_dtype, int64, of_scalar
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
@@ -42,7 +43,9 @@ def _sizes(op: str, sizes: tuple) -> tuple:
 
 
 def _number(op: str, name: str, value: Any, also_complex: bool = False) -> Any:
-    """A Python number.  NumPy's are taken as Python's."""
+    """A Python number, or a dimension.  NumPy's are taken as Python's."""
+    if isinstance(value, Dim):
+        return value
     kinds, codes = ((bool, int, float, complex), "buifc") if also_complex else ((bool, int, float), "buif")
     if isinstance(value, kinds):
         return value
@@ -178,11 +181,11 @@ def bind_arange(start=None, end=None, step=1, *, dtype=None, device=None):
     start, end, step = (_number("arange", n, v) for n, v in (("start", start), ("end", end), ("step", step)))
     if step == 0:
         raise ArgumentValueError("arange: step must not be 0")
-    if not (-inf < start < inf and -inf < end < inf):  # NaN is in no range
+    if not all(isinstance(v, Dim) or -inf < v < inf for v in (start, end)):  # NaN is in no range
         raise ArgumentValueError(f"arange: unsupported range: {start} -> {end}")
     if (end - start) * step < 0:
         raise ArgumentValueError(f"arange: a step of {step} does not lead from {start} to {end}")
-    whole = all(isinstance(v, int) for v in (start, end, step))
+    whole = all(isinstance(v, (int, Dim)) for v in (start, end, step))
     if dtype is None:
         dtype = of_scalar(0) if whole else default_dtype()
     else:
@@ -190,10 +193,10 @@ def bind_arange(start=None, end=None, step=1, *, dtype=None, device=None):
     if dtype.category in ("bool", "complex") or dtype.storage:
         raise DTypeError(f"arange: does not make {dtype.name}")
     if dtype.category == "int":
-        start, end, step = int(start), int(end), int(step)
+        start, end, step = (v if isinstance(v, Dim) else int(v) for v in (start, end, step))
         if step == 0:
             raise ArgumentValueError(f"arange: the step is 0 as {dtype.name}")
-        size = max(-((start - end) // step), 0)
+        size = maximum(-((start - end) // step), 0)
     else:
         size = ceil((end - start) / step)
     attrs = {"start": start, "step": step, "size": (size,), "dtype": dtype, "device": _device(device)}

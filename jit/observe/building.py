@@ -9,7 +9,7 @@ from typing import Any
 from .frames import NULL, UNBOUND, Frame, contents
 from .instructions import operation
 from .kinds import MISSING, is_iterable, lookup
-from .numbers import raw
+from .numbers import LiftedSize, raw
 from .signatures import misfits
 
 _HANDED = (FunctionType, MethodType)  # of which the callee alone may hold what it is given
@@ -111,7 +111,8 @@ def map_add(frame: Frame, stack: list[Any], depth: int) -> None:
 
 @operation("list_extend", lifts=True)
 def list_extend(frame: Frame, stack: list[Any], depth: int) -> None:
-    value, made = frame.observer.plain(stack.pop()), stack[-depth]
+    value, made = stack.pop(), stack[-depth]
+    value = value if type(value) is LiftedSize else frame.observer.plain(value)
     for each in frame.observer.unpack(value, lift=True) if is_iterable(value) else [*value]:
         frame.observer.added(made, each)
         made.append(raw(each))
@@ -185,9 +186,10 @@ def _misfit(value: Any, before: int, after: int = -1) -> None:
 @operation("unpack", lifts=True)
 def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
     observer = frame.observer
-    value = observer.plain(stack.pop())
+    value = stack.pop()
+    value = value if type(value) is LiftedSize else observer.plain(value)
     count = count or 0
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple, LiftedSize):
         values = observer.unpack(value, lift=True)
     elif not is_iterable(value):
         _misfit(value, count)
@@ -208,7 +210,8 @@ def unpack(frame: Frame, stack: list[Any], count: int | None) -> None:
 
 @operation("unpack_rest", lifts=True)
 def unpack_rest(frame: Frame, stack: list[Any], argument: int) -> None:
-    value = frame.observer.plain(stack.pop())
+    value = stack.pop()
+    value = value if type(value) is LiftedSize else frame.observer.plain(value)
     before, after = argument & 255, argument >> 8
     if not is_iterable(value):
         _misfit(value, before, after)
@@ -296,7 +299,8 @@ def call_named(frame: Frame, stack: list[Any], count: int) -> None:
 
 @operation("call_unpacked", lifts=True)
 def call_unpacked(frame: Frame, stack: list[Any], _: None) -> None:
-    named, args = map(frame.observer.plain, (stack.pop(), stack.pop()))
+    named, args = frame.observer.plain(stack.pop()), stack.pop()
+    args = args if type(args) is LiftedSize else frame.observer.plain(args)
     first, function = stack.pop(), None
     if first is not NULL:
         function = first

@@ -222,7 +222,8 @@ class BuiltinFunctions(Methods):
     def _len(self, o: Any) -> int:
         kind = type(o)
         if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__len__") is None:
-            return len(o)
+            sizes = self.sizes.shape(o) if issubclass(kind, Tensor) else None
+            return sizes[0] if sizes else len(o)
         if issubclass(kind, _SIZED) or kind.__name__ == "deque":
             method = lookup(kind, "__len__")
             if type(method) is not Function:

@@ -16,6 +16,7 @@ from weakref import ref
 
 import numpy as np
 
+from ...ir.types import type_of
 from ...nn import Module
 from ...nn.members import Members, Tracked
 from ...nn.parameter import is_lazy
@@ -24,6 +25,7 @@ from ...runtime import Generator, Tensor
 from ...runtime.compound import Compound
 from ..facts import absent, shown
 from ..sources import Arg, Held
+from ..symbolic import LEAST
 from .contexts import Contexts
 from .deaths import Reach
 from .fresh import Fresh
@@ -35,6 +37,7 @@ from .lifted_numbers import WEIGHTS, LiftedNumbers, liftable
 from .lives import Lives
 from .parts import HISTORIES, Reason, history, layout
 from .shadow import Shadow
+from .sizes import Sizes
 from .spelling import PEEKED, peek
 from .written import Written
 
@@ -54,7 +57,7 @@ class Facts:
     recorder: hears the ops meanwhile, counts the questions that divide the run, and says why it is refused.
     guards: what they say so far.  known: what was there before.  fresh: what the run made.  written: what it
     changed of what was there.  contexts: variables that it set.
-    numbers, shadow: its inputs that are numbers, and where they stand.
+    numbers, shadow: its inputs that are numbers, and where they stand.  sizes: those that are symbols.
     busy: what is being gone through, or told of, which may hold itself.
     """
 
@@ -64,6 +67,7 @@ class Facts:
         self.known = known = Known(guards, registry)
         self.numbers = numbers = LiftedNumbers(guards, lift, held)
         self.shadow = shadow = Shadow(numbers)
+        self.sizes = Sizes(guards, numbers, shadow)
         self.fresh = fresh = Fresh(guards, shadow)
         self.written = written = Written(guards, fresh)
         self.contexts = Contexts()
@@ -121,7 +125,7 @@ class Facts:
         The guards are kept, by which later calls are told from those that this refusal speaks of.
         """
         if not (self.guards.lost or self.guards.over):
-            for part in (self.known, self.fresh, self.shadow, self.written, self.guards):
+            for part in (self.known, self.fresh, self.shadow, self.sizes, self.written, self.guards):
                 part.let_go()
             self.recorder.forget()
 
@@ -276,7 +280,17 @@ class Facts:
         self.known.slots[id(x)] = at
         kind, form, past = self.const(type(x)), layout(x), history(x)
         dense = "v._data.flags.c_contiguous is not True" if form is True else f"layout(v) != {form!r}"
-        self.check(f"type(v) is not {kind} or v._meta is not {self.const(x._meta)}", why)
+        symbols = self._symbols_of(x, why, form)
+        if not symbols:
+            self.check(f"type(v) is not {kind} or v._meta is not {self.const(x._meta)}", why)
+        else:
+            alike = " or ".join([
+                f"len(v._meta.shape) != {x.ndim}", f"v._meta.dtype is not {self.const(x._meta.dtype)}",
+                f"v._meta.device is not {self.const(x._meta.device)}",
+                *(f"v._meta.shape[{d}] != {n}" for d, n in enumerate(x._meta.shape) if d not in symbols),
+            ])  # fmt: skip
+            self.check(f"type(v) is not {kind} or {alike}", why)
+        self.guards.part.tensors.append((f"S[{at}]", x._meta, why.slot))
         self.check(
             dense,
             Reason(
@@ -293,7 +307,25 @@ class Facts:
             since, read = f"history(v) != {past}", f"HISTORIES[history(S[{at}])]"
             told = Reason(f"the history of {why.text}", why.place, read, shown(HISTORIES[past]))
         self.check(since, told)
+        if symbols:
+            shape: list[Any] = [*x._meta.shape]
+            for d in symbols:
+                size = Reason(f"{why.text}.shape[{d}]", why.place, f"S[{at}]._meta.shape[{d}]", str(shape[d]))
+                read = f"S[{at}]._meta.shape[{d}]"
+                shape[d] = self.sizes.declare(read, shape[d], size, self.sizes.marked(x, d))
+            self.recorder.symbolic.types[Arg(at)] = type_of(x._meta.dtype, tuple(shape), x._meta.device)
         self._origin(x, Arg(at), why)
+
+    def _symbols_of(self, x: Tensor, why: Reason, form: Any) -> list[int]:
+        """The dimensions of a tensor in a slot whose sizes are symbols: those that keep changing."""
+        if form is not True or why.slot is None or self.refused:
+            return []
+        every, lift = self.sizes.every, self.numbers.lift
+        return [
+            d
+            for d, n in enumerate(x._meta.shape)
+            if n >= LEAST and (every or (*why.slot, d) in lift or self.sizes.marked(x, d) is not None)
+        ]
 
     def _origin(self, x: Tensor, source: Any, why: Reason) -> None:
         """Tell the recorder of a tensor; where its memory is that of another, this must stay so."""
@@ -315,9 +347,9 @@ class Facts:
             self.guards.part.pins.append(id(x))
             self._origin(x, Held(number), Reason(self.path(x), self.place()))
 
-    def argument(self, name: str, value: Any) -> Any:
-        """Take the next argument; return what the function is to be given for it."""
-        at = self.guards.slot()
+    def argument(self, name: str, value: Any, at: int | None = None) -> Any:
+        """Take an argument; return what the function is to be given for it.  at: its slot, if it has one."""
+        at = self.guards.slot() if at is None else at
         reason = Reason(name, self.guards.entry, f"S[{at}]", shown(value), (name, "argument"))
         if reason.slot in self.numbers.lift and liftable(value):
             self.guards.part.lines.append(f"v = S[{at}]")
@@ -367,6 +399,6 @@ class Facts:
     def forget(self) -> None:
         """Let go of all objects of the run.  A generator of its that is closed later runs natively."""
         self.refuse("the run is over")
-        for part in (self.known, self.fresh, self.shadow, self.written, self.guards):
+        for part in (self.known, self.fresh, self.shadow, self.sizes, self.written, self.guards):
             part.forget()
         self.recorder.forget()

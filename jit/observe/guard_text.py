@@ -66,12 +66,17 @@ class GuardText:
             self.let_go_of_all()
 
     # ---- lines ----
-    def check(self, condition: str, why: str | Reason, late: bool = False) -> None:
-        """Add a line that fails where `condition` is true; late: asked when the epoch of modules moved."""
+    def check(
+        self, condition: str, why: str | Reason, late: bool = False, part: Part | None = None
+    ) -> None:  # fmt: skip
+        """Add a line that fails where `condition` is true; late: asked when the epoch of modules moved.
+
+        part: the stretch that asks it, if not the one that runs now.
+        """
         for slot in self.clocks:
             if slot in condition:
                 self.refuse(self.clocks[slot].text)
-        part = self.part
+        part = self.part if part is None or self.lost else part
         reason = why if isinstance(why, Reason) else Reason(why, self.place())
         reasons, lines = (part.late, part.later) if late else (part.reasons, part.lines)
         reasons.append(reason)

@@ -30,7 +30,7 @@ from .kinds import (
     heap_class,
     lookup,
 )
-from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
+from .numbers import LIFTED, LiftedFloat, LiftedInt, LiftedSize, raw
 
 # These hand out what was there before them, not tuples that they make.
 _HAND_OUT = (
@@ -82,7 +82,12 @@ class Items(Contents):
     # ---- reading items ----
     def item(self, o: Any, k: Any) -> Any:
         """`o[k]`.  Raises what Python raises."""
+        if type(o) is LiftedSize and not self.refused:
+            return self._of_sizes(o, self.index(self.bare_index(k)))
         o = self.plain(o)
+        if issubclass(type(o), Tensor) and self.sizes.concern(o, k) and self.sizes.are_sizes(k):
+            if self.patched(o, "__getitem__") is None:
+                return self.sizes.call(operator.getitem, (o, k), {})
         if self.numbers.about and issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
             if self.patched(o, "__getitem__") is None and (found := part(self, o, k)) is not None:
                 return found
@@ -179,6 +184,11 @@ class Items(Contents):
         if type(lookup(type(o), "__getitem__")) is Function:
             text = f"{self.const(base)}.__getitem__({{o}}, {at})"
         return self.fact(o, "item", at, text, value, lift=True)
+
+    def _of_sizes(self, o: LiftedSize, k: Any) -> Any:
+        """An item or a slice of a shape in which sizes are lifted."""
+        found = o.items[k]
+        return self.shape_of(found) if type(k) is slice else found
 
     def _places_of(self, o: Any, k: slice) -> list[int] | None:
         """The places of a slice of a list, those of what was appended from the end; None to read it whole."""
@@ -437,6 +447,8 @@ class Items(Contents):
     # ---- iteration ----
     def iterator(self, o: Any, unseen: bool = False) -> Any:
         """`iter(o)`.  unseen: of which no code of the user's gets hold.  Raises TypeError."""
+        if unseen and type(o) is LiftedSize and not self.refused:
+            return Places(self, o, None)
         o = self.plain(o)
         kind = type(o)
         if self.refused:
@@ -562,6 +574,8 @@ class Items(Contents):
         """The items of any iterable.  lift: as they are, lifted."""
         if self.refused:
             return [*o]
+        if type(o) is LiftedSize:
+            return [*o.items] if lift else [*self.plain(o)]
         if issubclass(type(o), (list, tuple)) and type(lookup(type(o), "__iter__")) is not Function:
             self.special(o, "__iter__")
             if lift and self._places(o) is not None:

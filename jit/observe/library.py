@@ -6,7 +6,6 @@ before it runs.  Where it would call the user's code, the library's Python is in
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,9 +18,9 @@ from ...nn.members import fields
 from ...nn.module import EVERYWHERE, observed_call
 from ...optim.optimizer import Optimizer, closure_of
 from ...optim.schedule import warn_of_order
-from ...runtime import Tensor, creation, enable_grad, modes, ops, random
+from ...runtime import Size, Tensor, autograd, creation, enable_grad, modes, ops, random
 from ...runtime.autocasting import CASTING
-from ...runtime.dispatch import EAGER, run_general, torch_names
+from ...runtime.dispatch import run_general, torch_names
 from ...runtime.inplace import write
 from ...runtime.modes import _Mode
 from ...runtime.refusal import unwrapped
@@ -34,6 +33,7 @@ from .kinds import ATOMS, MISSING, UNSUPPORTED, VIEWS, Function, lookup
 from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
 from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
+from .on_values import on_values, records
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
 from .signatures import misfits
 from .taking import numbers_that_change, take_module, take_optimizer
@@ -98,7 +98,9 @@ class Library(CalledBack):
             if not calls_back(function):
                 return self.user(function, args, kwargs)
             self.read_function(function)  # what a transform of a function gave: it calls that one back
-        if self.numbers.about and any(type(x) in LIFTED for x in (*args, *kwargs.values())):
+        if self.numbers.about and any(
+            type(x) in LIFTED and not self.sizes.is_size(x) for x in (*args, *kwargs.values())
+        ):
             found = self._with_lifted(function, args, kwargs)
             if found is not UNSUPPORTED:
                 return found
@@ -124,6 +126,8 @@ class Library(CalledBack):
 
     def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
+        if self.sizes.concern(args, kwargs) and self.sizes.are_sizes(args, kwargs):
+            return self._sized(function, args, kwargs)
         args, kwargs = self.bare(args, kwargs)
         decorates = bool(args) and issubclass(type(args[0]), _Mode)
         for value in (*args, *kwargs.values()):
@@ -138,6 +142,33 @@ class Library(CalledBack):
             self.refuse("a distribution keeps what it computes at its first use; later calls find it there")
         return self.result(found)
 
+    # ---- sizes that are symbols ----
+    def _sized(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """Run a function natively on tensors whose sizes are symbols, and on the symbols."""
+        for value in (*args, *kwargs.values()):
+            for each in value if type(value) in (tuple, list, Size) else (value,):
+                self._given(function, raw(each))
+        if function in _WALKS:  # whose steps are told one by one
+            args, kwargs = self.bare(args, kwargs)
+            return self.result(function(*args, **kwargs))
+        if function.__name__ in _CASTS:
+            return self.result(self.sizes.cast(function, args, kwargs))
+        return self.result(self.sizes.call(function, args, kwargs, on_values(function)))
+
+    def _size(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.size()` or `x.size(dim)`."""
+        sizes = self.sizes.shape(args[0]) if issubclass(type(args[0]), Tensor) else None
+        if sizes is None:
+            return self.op(function, args, kwargs)
+        made = self.shape_of(sizes)
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        return made if dim is None else self.item(made, dim)
+
+    def _numel(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.numel()`."""
+        total = self.sizes.total(args[0]) if issubclass(type(args[0]), Tensor) else None
+        return self.op(function, args, kwargs) if total is None else total
+
     # ---- ops and lifted numbers ----
     def _with_lifted(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """A function of tensors that is given lifted numbers: its Python is interpreted, down to the ops."""
@@ -147,7 +178,7 @@ class Library(CalledBack):
             return self._record(args[0], False, args[1:], kwargs)
         if function is _DROPOUT and len(args) == 2 and not kwargs:
             return self._own_code(random.dropout_by_words, args, kwargs)
-        if (found := _records(len(REGISTRY)).get(function)) is not None:
+        if (found := records(len(REGISTRY)).get(function)) is not None:
             return self._record(*found, args, kwargs)
         function = self._itself(function)
         if function in _DRAWS and args[0].device.type == "cpu":  # on the meta device nothing is drawn
@@ -356,6 +387,8 @@ class Library(CalledBack):
             for name in ("__call__", "forward"):
                 if self._replaced(lookup(each, name)):
                     return self.user(followed, args, kwargs)
+        if self.sizes.concern(args[1:], kwargs):
+            return self.user(followed, args, kwargs)
         self._take(module)
         return self.op(function, (module, *args[1:]), kwargs)
 
@@ -607,20 +640,13 @@ def _of_library(kind: type, name: str) -> bool:
     return type(found) is not Function or is_librarys(found)
 
 
-@functools.cache
-def _records(count: int) -> dict[Callable, tuple[Op, bool]]:
-    """The functions and methods of so many ops, with the op and whether it is the form that writes."""
-    found: dict[Callable, tuple[Op, bool]] = {}
-    for op in REGISTRY.values():
-        if (apply := EAGER.get(op)) is not None:
-            found[unwrapped(apply)] = op, False
-        for name in (op.name, *op.aliases):
-            if op.traits.inplace and (apply := vars(Tensor).get(f"{name}_")) is not None:
-                found[unwrapped(apply)] = op, True
-    return found
-
-
 _APPLY = Op.__call__
+# Which ops these are hangs on dtypes and on how elements lie, and on no size.
+_CASTS = frozenset((
+    "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "long", "int", "bool",
+    "clone", "detach",
+))  # fmt: skip
+_WALKS = frozenset(map(unwrapped, (vars(Tensor)["backward"], autograd.backward, autograd.grad)))
 _LIST_INIT = unwrapped(ModuleList.__init__)
 _DROPOUT = unwrapped(random.dropout)
 _DRAWS = {  # methods that draw, and what they do to tensors that have values
@@ -653,6 +679,8 @@ _HANDLERS: dict[Any, Callable] = {
     # What it finds of an optimizer stays so, and a run in which it warns is not kept.
     warn_of_order: lambda self, function, args, kwargs: function(*args),
     unwrapped(vars(Tensor)["item"]): Library._item,
+    unwrapped(vars(Tensor)["size"]): Library._size,
+    unwrapped(vars(Tensor)["numel"]): Library._numel,
     unwrapped(vars(Tensor)["tolist"]): Library._tolist,
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,

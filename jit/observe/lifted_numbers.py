@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..facts import Refusal, shown
 from ..sources import Lifted
 from .guard_text import GuardText
-from .numbers import LIFTED, lifted, raw
+from .numbers import LIFTED, LiftedSize, lifted, raw
 from .parts import Part, Reason, place_text
 
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
@@ -30,6 +30,10 @@ def _leaves(value: Any) -> Iterator[Any]:
     else:
         for each in value:
             yield from _leaves(each)
+
+
+def _nothing(expression: str) -> None:
+    pass
 
 
 class Clocks:
@@ -94,6 +98,7 @@ class LiftedNumbers:
         self.about = False
         self.picked: list[Any] = []
         self.clocks = Clocks(guards)
+        self.pinned: Callable[[str], None] = _nothing  # told each expression whose value is guarded
         self._words: dict[int, str] = {}  # what stands in the slots, for a reader
         self._computed: dict[str, Any] = {}  # by what they are computed with
         self._guarded: set[str] = set()  # expressions of which the value is guarded
@@ -111,6 +116,10 @@ class LiftedNumbers:
         at = self._guards.slot()
         self._guards.part.lines.append(f"v = S[{at}] = {expression}")
         return self.in_slot(value, at, reason)
+
+    def name(self, at: int, words: str) -> None:
+        """Say what a reader calls the number in a slot."""
+        self._words[at], self.about = words, True
 
     def in_slot(self, value: Any, at: int, reason: Reason) -> Any:
         """The number in a slot, named `v` so far, lifted: of its class, and an int that a float can hold."""
@@ -179,6 +188,10 @@ class LiftedNumbers:
 
     def plain(self, value: Any) -> Any:
         """The bare number; one that was lifted is guarded from here on."""
+        if type(value) is LiftedSize:
+            for n in value.items:
+                self.plain(n)
+            return value.bare
         if type(value) in LIFTED:
             bare, expression = raw(value), value.expression
             if expression in self.clocks.told:
@@ -192,6 +205,7 @@ class LiftedNumbers:
                 self._guarded.add(expression)
                 words, place = self.in_words(expression), self._guards.place()
                 self._guards.check_plain(expression, bare, Reason(words, place, expression, shown(bare)))
+                self.pinned(expression)
             return bare
         return value
 

@@ -8,16 +8,18 @@ gives the true result, also where the recording is given up.
 from __future__ import annotations
 
 import keyword
+import operator
 import types
 from typing import Any
 
 import numpy as np
 
 from ...nn import Module
-from ...runtime import Tensor
+from ...runtime import Size, Tensor
 from ...runtime.tensor import fields as fields_of_tensor
 from .binding import Binding, dictionary_getter, is_plain
 from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup, of_lamina
+from .numbers import LiftedInt, raw, spelled
 from .spelling import MODULE
 
 # Objects of these show what runs or is kept elsewhere.
@@ -36,6 +38,15 @@ _KNOWN_OF_SHOWN = ("shape", "ndim", "dtype", "size", "nbytes", "itemsize", "item
 
 class Lookups(Binding):
     """Reads attributes of any object."""
+
+    def shape_of(self, sizes: list[int]) -> Size:
+        """A shape of sizes, some of which may be lifted."""
+        bare = Size([*map(raw, sizes)])
+        if not any(type(n) is LiftedInt for n in sizes):
+            return bare
+        made = self.numbers.computed(bare, f"{self.const(Size)}(({', '.join(map(spelled, sizes))},))")
+        made.items = sizes
+        return made
 
     # ---- reading attributes ----
     def attribute(self, o: Any, name: str, default: Any = MISSING) -> Any:
@@ -191,6 +202,8 @@ class Lookups(Binding):
         if name in ("__dict__", "__array_interface__") or name.startswith("_") and not name.endswith("__"):
             self.refuse(f"the inside of a tensor was read: {name}")
             return getattr(o, name)
+        if name == "shape" and (sizes := self.sizes.shape(o)) is not None:
+            return self.shape_of(sizes)
         held = self.class_attribute(kind, name)
         if self.is_known(o) and not (held is not MISSING and self.is_data(held)):
             own = fields_of_tensor(o)
@@ -199,6 +212,8 @@ class Lookups(Binding):
             self._own_absent(o, own, name)
         if issubclass(type(held), property) and self.of_user(held.fget):
             return self.call(held.fget, (o,))
+        if self.sizes.concern(o) and issubclass(type(held), property):
+            return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}))
         return self.made(getattr(o, name))
 
     def _of_python_module(self, o: types.ModuleType, name: str) -> Any:

@@ -16,6 +16,7 @@ import math
 from collections import deque
 from typing import Any
 
+from ...runtime import Size
 from ..facts import literal
 
 
@@ -40,7 +41,18 @@ class LiftedText(str):
     bare: str
 
 
-_OF = {float: LiftedFloat, int: LiftedInt, str: LiftedText}
+class LiftedSize(Size):
+    """A shape with sizes that change from call to call.
+
+    expression: over the slots `S`.  bare: the shape itself.  items: its sizes, those that change lifted.
+    """
+
+    expression: str
+    bare: Size
+    items: list
+
+
+_OF = {float: LiftedFloat, int: LiftedInt, str: LiftedText, Size: LiftedSize}
 LIFTED = tuple(_OF.values())
 
 

@@ -18,7 +18,18 @@ from ...runtime import Parameter, Size, Tensor
 from ..facts import exact, holds_nan, literal
 from .items import CONTAINERS, SEQUENCES, VALUES, Items
 from .kinds import ATOMS, ITERATORS, MISSING, PINNED, VIEWS, Function, Method, heap_class, lookup
-from .numbers import FUNCTIONS, LIFTED, OF_SEVERAL, SEARCHES, LiftedText, is_number, raw, spelled
+from .numbers import (
+    FUNCTIONS,
+    LIFTED,
+    OF_SEVERAL,
+    SEARCHES,
+    LiftedInt,
+    LiftedSize,
+    LiftedText,
+    is_number,
+    raw,
+    spelled,
+)
 
 _ITEM = vars(Tensor)["item"]
 _SPELLING = ("__str__", "__repr__", "__float__", "__int__", "__index__")  # what `%` asks
@@ -101,6 +112,15 @@ class Operators(Items):
             self.known.facts[0, "settings", "printed"] = True
             self.check(f"repr(printoptions()) != {repr(np.get_printoptions())!r}", "numpy.get_printoptions()")
 
+    def _on_tensors(self, run: Callable, plain: Callable, *operands: Any) -> Any:
+        """An operator's C code on tensors, and numbers, which the recorder of ops knows if they are lifted.
+
+        plain: the operator that writes nothing.
+        """
+        if not self.sizes.concern(*(x for x in operands if issubclass(type(x), Tensor))):
+            return run(*operands)
+        return self.sizes.operator(run, plain, operands)
+
     # ---- arithmetic ----
     def binary(self, symbol: str, a: Any, b: Any, inplace: bool = False) -> Any:
         """`a + b`, or `a += b`, for any operator.  Raises what Python raises."""
@@ -111,6 +131,12 @@ class Operators(Items):
         if symbol == "+" and type(a) is type(b) and type(a) in (list, tuple) and not inplace:
             if self._places(a) is not None or self._places(b) is not None:
                 return self.filled(type(a), [*self.unpack(a, lift=True), *self.unpack(b, lift=True)])
+        if symbol == "*" and type(a) in (list, tuple) and type(b) in (int, LiftedInt) and not inplace:
+            if a in self.shadow and self.is_fresh(a) and not self.refused:
+                return self.filled(type(a), self.unpack(a, lift=True) * self.plain(b))
+        if symbol == "+" and LiftedSize in (type(a), type(b)) and not self.refused:
+            if issubclass(type(a), Size) and issubclass(type(b), tuple):
+                return self.shape_of([*self.unpack(a, lift=True), *self.unpack(b, lift=True)])
         if symbol == "+" and inplace and type(a) is list and type(b) in (list, tuple) and b in self.shadow:
             self.call(self.attribute(a, "extend"), (b,))
             return a
@@ -125,14 +151,16 @@ class Operators(Items):
                         divides = symbol in ("/", "//", "%") and type(b) in LIFTED
                         if divides and b.expression not in self.numbers.clocks.told:
                             self.check(f"{b.expression} == 0", "a divisor that is 0")
-                        return self.numbers.computed(value, text, symbol in _CLOSED)
+                        made = self.numbers.computed(value, text, symbol in _CLOSED)
+                        self.sizes.computed(symbol, a, b, made)
+                        return made
             if not self.refused and symbol in _OF_TENSORS and _floating(bare):
                 self.exponent(b if symbol == "**" else None)
                 if self._unpatched(name, inplace, a, b):
-                    return run(a, b)  # the recorder of ops knows lifted numbers
+                    return self._on_tensors(run, plain, a, b)
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD and self._unpatched(name, inplace, a, b):
-            return run(a, b)
+            return self._on_tensors(run, plain, a, b)
         steps = self._steps(name, a, b, inplace)
         if any(self.of_user(method) or type(method) is Function and not self._is_native(owner)
                for owner, _, method in steps):  # fmt: skip
@@ -383,7 +411,7 @@ class Operators(Items):
         if patched is None and (self.refused or type(a) in ATOMS or self._is_native(a)):
             if issubclass(type(a), np.ndarray):
                 self.read_all(a)
-            return run(a) if type(a) in ATOMS else self.made(run(a))
+            return run(a) if type(a) in ATOMS else self.made(self._on_tensors(run, run, a))
         method = self.special(a, name) if patched is None else patched
         if type(method) is Function:
             return self.call(method, (a,))
@@ -409,17 +437,19 @@ class Operators(Items):
             bare = raw(a), raw(b)
             if not self.refused and is_number(bare[0]) and is_number(bare[1]):
                 found = run(*bare)
+                if self.sizes.decides(symbol, a, b):
+                    return found
                 text = f"{spelled(a)} {symbol} {spelled(b)}"
                 # the relation, not the value
                 self.check(f"({text}) is not {found}", f"whether {self.numbers.in_words(text)}")
                 return found
             if not self.refused and _floating(bare):
                 if self.patched(a, forward) is None and self.patched(b, backward) is None:
-                    return run(a, b)  # the recorder of ops knows lifted numbers
+                    return self._on_tensors(run, run, a, b)
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD:
             if self.patched(a, forward) is None and self.patched(b, backward) is None:
-                return run(a, b)
+                return self._on_tensors(run, run, a, b)
         alike = any(issubclass(type(a), base) and issubclass(type(b), base) for base in (*SEQUENCES, dict))
         if alike and self._plain_container(a) and self._plain_container(b):
             return self._compare_containers(symbol, a, b)

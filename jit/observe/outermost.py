@@ -22,9 +22,9 @@ class Interpreter(Interpreting, Calls):
         """Call a function with every argument taken note of.  A lifted number may come back."""
         names = argument_names(function, len(args))
         self.guards.entry = entry_of(function)
-        given = [
-            self.argument(name, value) for name, value in zip((*names, *kwargs), (*args, *kwargs.values()))
-        ]
+        values = (*args, *kwargs.values())
+        slots = [self.guards.slot() for _ in values]  # the first ones
+        given = [*map(self.argument, (*names, *kwargs), values, slots)]
         if not self.is_known(function):
             named = issubclass(type(function), (Function, Method, Builtin))
             self.pin(function, function.__name__ if named else type(function).__name__)

@@ -73,7 +73,8 @@ class Part:
     of them that are held weakly.  later, late: lines and reasons for what only changes with the epoch of all
     modules, or when a hook is hung on a tensor.  modules, optimizers: taken in whole.  held: captured tensors
     found here, by their number.  slots: of objects and tensors found here.  pins: identities of objects
-    pinned here.  places: the slots, as `Reason` has them, where named objects were found.
+    pinned here.  places: the slots, as `Reason` has them, where named objects were found.  tensors: of those
+    in slots the expression, the type, and the slot as `Reason` has it.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -88,6 +89,7 @@ class Part:
     slots: list[int] = field(default_factory=list)
     pins: list[int] = field(default_factory=list)
     places: dict[str, tuple | None] = field(default_factory=dict)
+    tensors: list[tuple[str, Any, tuple | None]] = field(default_factory=list)
 
     def same(self, other: Part) -> bool:
         """Whether two runs took the same for granted."""
@@ -110,7 +112,7 @@ class Part:
         self.names.update(other.names)
         self.weak |= other.weak
         self.places.update(other.places)
-        for name in ("modules", "optimizers", "held", "slots", "pins"):
+        for name in ("modules", "optimizers", "held", "slots", "pins", "tensors"):
             getattr(self, name).extend(getattr(other, name))
 
     def compiled(self) -> tuple[Callable[[list], int], Callable[[list], int]]:
@@ -204,6 +206,18 @@ class Part:
                     lost = True
                     asked = (asked - {"v"}) | ({slot} - {None})
                 others += asked
+        return found
+
+    def resized(self, S: list) -> list[tuple]:
+        """The sizes of tensors in slots that are not as they were, as slots of `Reason`."""
+        found: list[tuple] = []
+        for expression, kind, slot in self.tensors:
+            x = S[int(expression[2:-1])]
+            if slot is None or not isinstance(x, Tensor) or x._meta is kind:
+                continue
+            now = x._meta
+            if now.dtype is kind.dtype and now.device is kind.device and len(now.shape) == len(kind.shape):
+                found += [(*slot, d) for d, (a, b) in enumerate(zip(kind.shape, now.shape)) if a != b]
         return found
 
     def naming(self, names: list[str]) -> Reason | None:

@@ -143,7 +143,7 @@ def _pull_back(node: Node, cotangents: dict[Value, Any], varying: set[Value]) ->
     types = tuple(None if v is None else v.type for v in (*node.inputs, *node.outputs))
     flips = conjugates(node.op, types, node.attrs)
     given = tuple(map(_conjugate, given)) if flips else given
-    found = node.op.cotangents(_saved(node), given, dict(node.attrs), needs, types)
+    found = node.op.cotangents(saved_by(node), given, dict(node.attrs), needs, types)
     found = tuple(map(_conjugate, found)) if flips else found
     for value, need, gradient in zip(node.inputs, needs, found, strict=True):
         if need and gradient is not None:
@@ -154,7 +154,7 @@ def _conjugate(x: Any) -> Any:
     return REGISTRY["conj_physical"](x) if x is not None and x.dtype.is_complex else x
 
 
-def _saved(node: Node) -> tuple:
+def saved_by(node: Node) -> tuple:
     """The values that the op's rule wants, as `saves` names them; an operand of any number is a tuple."""
     op = node.op
     fixed = len(op.operands) - op.variadic

@@ -33,6 +33,12 @@ REVIEWED = {
     ("runtime/levels.py", "opened"): "tests/runtime/test_interrupts.py",
     ("runtime/forward.py", "dual_level"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",
+    ("ir/dims.py", "limits"): "as `conditions`: held weakly by the thread's open blocks",
+    ("jit/symbolic.py", "_occupied"): "the state of a recorder, which an interrupt ends",
+    (
+        "jit/symbolic.py",
+        "_without_effects",
+    ): "the state of a recorder; generators are put back in its finally",
     ("ir/graph.py", "Builder"): "tests/runtime/test_interrupts.py",
     (
         "runtime/generator.py",

@@ -341,7 +341,7 @@ def test_the_forward_of_a_class():
 
 # ---- tensors -----------------------------------------------------------------------------------------------
 def test_types_and_shapes_of_arguments():
-    traced = jit.trace(lambda x: x * 2 + 1)
+    traced = jit.trace(lambda x: x * 2 + 1, dynamic=False)
     for dtype in (lamina.float32, lamina.float64, lamina.int64, lamina.float16):
         for shape in ((2,), (3,), (2, 3), ()):
             for _ in range(2):

@@ -53,7 +53,7 @@ def traced(monkeypatch):
 
         real, compiled = backend.compile_graph, set()
         monkeypatch.setattr(backend, "compile_graph", compile_graph)
-        made = jit.trace(timed, **{"budget": 2.0} | options)
+        made = jit.trace(timed, **{"budget": 2.0, "dynamic": False} | options)
         made._ledger.clock = clock
         return made
 

@@ -164,7 +164,7 @@ def test_a_number_that_keeps_changing_becomes_an_input():
 
 
 def test_recordings_are_bounded():
-    @jit.trace
+    @jit.trace(dynamic=False)
     def f(x):
         return x * 2
 
@@ -178,8 +178,8 @@ def test_the_bound_is_the_users_and_may_be_an_error():
     def f(x):
         return x * 2
 
-    eager = jit.trace(f, max_recordings=2)
-    strict = jit.trace(f, max_recordings=2, when_full="error")
+    eager = jit.trace(f, max_recordings=2, dynamic=False)
+    strict = jit.trace(f, max_recordings=2, when_full="error", dynamic=False)
     for n in (1, 2, 1, 2):
         for traced in (eager, strict):
             same(traced(lamina.ones(n)), lamina.ones(n) * 2)

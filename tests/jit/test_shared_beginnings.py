@@ -117,5 +117,6 @@ def test_a_state_goes_with_its_own_answers(kind, order):
 def test_all_that_a_stretch_takes_for_granted_is_compared():
     """Whoever adds a field to the guards says whether two runs that differ in it may share a beginning."""
     compared = {"lines", "later", "names", "modules", "optimizers", "held"}
-    follows = {"reasons", "late", "weak", "slots", "pins", "places"}  # from the lines, or words for a reader
+    # from the lines, or words for a reader
+    follows = {"reasons", "late", "weak", "slots", "pins", "places", "tensors"}
     assert {field.name for field in dataclasses.fields(Part)} == compared | follows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lamina.jit.observe.known import Registry
 from lamina.jit.observe.lifted_numbers import WEIGHTS
+from lamina.jit.symbolic import Symbolic
 
 
 class Unheard:
@@ -13,6 +14,9 @@ class Unheard:
     reason = None
     asked = 0
     steps = ()
+
+    def __init__(self):
+        self.symbolic = Symbolic(self)
 
     def is_work(self, step):
         """No step is heard."""

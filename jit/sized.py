@@ -1,0 +1,72 @@
+"""Code for sizes that are symbols: made for each set of sizes, when it is first met."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..ir.dims import Dim, substitute
+
+MOST = 64  # sets of sizes whose code is kept
+
+
+class Sized:
+    """What serves a path whose sizes are symbols: one thing for each set of sizes.
+
+    names: of the symbols, in the order of the sizes.  make: makes the thing, of sizes by name.  may: raises
+    where nothing is to be made now.
+    """
+
+    def __init__(self, names: Sequence[str], make: Callable[[dict[str, int]], Any], may: Callable[[], None]):
+        self.names, self._make, self._may = tuple(names), make, may
+        self._made: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+
+    def of(self, sizes: tuple[int, ...]) -> Any:
+        """The one for these sizes."""
+        found = self._made.get(sizes)
+        if found is None:
+            self._may()
+            found = self.put(sizes, self._make(dict(zip(self.names, sizes))))
+        else:
+            self._made.move_to_end(sizes)
+        return found
+
+    def put(self, sizes: tuple[int, ...], made: Any) -> Any:
+        self._made[sizes] = made
+        while len(self._made) > MOST:
+            self._made.popitem(last=False)
+        return made
+
+    @property
+    def last(self) -> Any:
+        """The latest that was asked for."""
+        return next(reversed(self._made.values()), None)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the latest has: kernels, source, statistics."""
+        return getattr(self.last, name)
+
+
+def name_of(slot: int) -> str:
+    """The symbol for the size in a slot."""
+    return f"s{slot}"
+
+
+def slot_of(name: str) -> int:
+    """The slot of a symbol."""
+    return int(name[1:])
+
+
+def with_sizes(attrs: Sequence[tuple[str, Any]], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Attributes with numbers in place of symbols."""
+    return {name: _with(value, sizes) for name, value in attrs}
+
+
+def _with(value: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_with(each, sizes) for each in value])
+    return substitute(value, sizes) if isinstance(value, Dim) else value

@@ -1,0 +1,329 @@
+"""Sizes that are symbols: one recording serves all that its guards admit, and none that they don't."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina import jit, nn
+from lamina.ir.errors import ArgumentError
+from lamina.nn import functional as F
+
+SIZES = (4, 6, 8, 5, 3, 7, 9)
+
+
+def tensor(*shape):
+    return lamina.tensor(np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32))
+
+
+def whole(most, *shape):
+    return lamina.tensor(np.random.default_rng(sum(shape)).integers(0, most, shape))
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=3e-4, atol=3e-5)
+
+
+def serve(function, given, recordings, sizes=SIZES, **options):
+    """Call a function on arguments of many sizes, traced and not; it is recorded so many times."""
+    traced = jit.trace(function, budget=None, **options)
+    for n in sizes:
+        with lamina.no_grad():
+            close(traced(*given(n)), function(*given(n)))
+    counts = traced.counts()
+    assert counts["recorded"] == recordings, traced.explain(detail=True)
+    assert counts["served"] == len(sizes) - recordings, traced.explain(detail=True)
+    return traced
+
+
+# ---- what stays one recording ------------------------------------------------------------------------------
+def attend(x):
+    batch, time, channels = x.shape
+    y = x.view(batch, time, 2, channels // 2).transpose(1, 2)
+    return (y @ y.transpose(-2, -1)).softmax(-1).sum(-1).reshape(batch, -1).mean()
+
+
+SERVED = {
+    "pointwise": lambda x: x * 2 + 1,
+    "mean": lambda x: x.mean(0) + x.std(0) + x.var(1).sum(),
+    "numbers": lambda x: x.sum(0) / x.shape[0] + x.sum() / x.numel() + len(x) + x.size(0) * 2,
+    "cat": lambda x: lamina.cat([x, x[1:], x[:-1] * 2], 0).cumsum(0),
+    "flatten": lambda x: x.flatten() + x.reshape(-1).sum(),
+    "pad": lambda x: F.pad(x, (1, 2)),
+    "made": lambda x: (
+        x + lamina.zeros(x.shape[0], 7) + lamina.ones_like(x) + lamina.arange(x.shape[0])[:, None]
+    ),
+    "stacked": lambda x: lamina.stack([x, x * 2]).permute(1, 0, 2).reshape(x.shape[0], -1),
+    "unpacked": lambda x: (lambda n, c: x.view(n * c).reshape(c, n).t().contiguous())(*x.shape),
+    "expanded": lambda x: x[:, None].expand(x.shape[0], 3, 7).sum(1) - x,
+    "tensor of sizes": lambda x: x * lamina.full((x.shape[0], 1), 2.0),
+    "list": lambda x: lamina.cat([x] * 3, 0).view(3, x.shape[0], 7).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_one_recording_serves_all_sizes(name):
+    serve(SERVED[name], lambda n: (tensor(n, 7),), 2)
+
+
+def test_two_sizes_change_at_once():
+    serve(attend, lambda n: (tensor(n, n + 1, 8),), 2)
+
+
+def test_modules_of_the_library():
+    mlp = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.LayerNorm(32), nn.Linear(32, 4))
+    serve(mlp, lambda n: (tensor(n, 16),), 2)
+
+
+def test_convolutions():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+                        nn.Conv2d(8, 16, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)).eval()  # fmt: skip
+    serve(net, lambda n: (tensor(n, 3, 16, 16),), 2, (4, 6, 8, 5, 3))
+
+
+def test_a_batch_through_a_recurrent_network():
+    lstm = nn.LSTM(8, 16, batch_first=True).eval()
+    serve(lambda x: lstm(x)[0], lambda n: (tensor(n, 5, 8),), 2, (4, 6, 8, 5, 3))
+
+
+def test_random_numbers_are_those_of_eager():
+    def f(x):
+        return F.dropout(F.dropout(x, 0.5) * 2, 0.3) + lamina.randn_like(x) + lamina.rand(x.shape[0], 7)
+
+    traced = jit.trace(f, budget=None)
+    for n in SIZES:
+        found = []
+        for function in (traced, f):
+            lamina.manual_seed(n)
+            found.append(
+                (function(tensor(n, 7)), function(tensor(n, 7)))
+            )  # the second goes on from the first
+        for a, b in zip(*found, strict=True):
+            close(a, b)
+    assert traced.counts()["recorded"] == 2
+
+
+# ---- training ----------------------------------------------------------------------------------------------
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 32)
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True), 2)
+        self.out = nn.Linear(32, 5)
+
+    def forward(self, x):
+        return self.out(self.layers(self.embed(x)).mean(1))
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.out = nn.Linear(32, 5)
+
+    def forward(self, x):
+        x = F.relu(self.second(F.max_pool2d(F.relu(self.first(x)), 2)))
+        return self.out(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+TRAINED = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 5)), lambda n: tensor(n, 16)),
+    "images": (Images, lambda n: tensor(n, 3, 16, 16)),
+    "encoder": (Encoder, lambda n: whole(50, n, n + 3)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_steps(name):
+    make, batch = TRAINED[name]
+    steps = []
+    for trace in (lambda f: f, lambda f: jit.trace(f, budget=None)):
+        lamina.manual_seed(0)
+        model = make()
+        optimizer = lamina.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+        def step(x, y, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            return loss
+
+        steps.append((trace(step), model))
+    for n in SIZES[:6]:
+        plain, traced = (step(batch(n), whole(5, n)) for step, _ in steps)
+        close(traced, plain)
+    for p, q in zip(*(model.parameters() for _, model in steps), strict=True):
+        close(p, q)
+    assert steps[1][0].counts()["recorded"] == 3  # the first makes the optimizer's states
+
+
+def test_backward_outside():
+    net = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 5))
+    traced = jit.trace(net, budget=None)
+    for n in SIZES:
+        gradients = []
+        for function in (traced, net):
+            net.zero_grad()
+            function(tensor(n, 16)).square().sum().backward()
+            gradients.append([p.grad.clone() for p in net.parameters()])
+        for a, b in zip(*gradients, strict=True):
+            close(a, b)
+    assert traced.counts()["recorded"] == 2
+
+
+# ---- what hangs on a size ----------------------------------------------------------------------------------
+def test_a_decision_is_a_guard():
+    traced = serve(lambda x: x * 2 if x.shape[0] > 5 else x - 1, lambda n: (tensor(n, 3),), 3)
+    assert "whether x.shape[0] > 5" in traced.explain(detail=True)
+
+
+def test_a_loop_over_a_size_has_a_recording_for_each():
+    def f(x):
+        total = x[0]
+        for i in range(1, x.shape[0]):
+            total = total + x[i] * i
+        return total
+
+    serve(f, lambda n: (tensor(n, 3),), 3, (4, 6, 8, 6, 4, 8))
+
+
+def test_what_library_code_decides_is_a_guard():
+    """A size that a function of the library's looks at is answered for the run, and the answer is guarded."""
+    serve(
+        lambda x: F.interpolate(x, scale_factor=2), lambda n: (tensor(1, 1, n, n),), 4, (4, 6, 8, 4, 6, 8, 5)
+    )
+
+
+def test_sizes_of_none_and_one_are_cases_of_their_own():
+    serve(lambda x: x.sum(0) + x.reshape(-1).sum(), lambda n: (tensor(n, 3),), 4, (4, 6, 8, 1, 0, 1, 0, 5))
+
+
+def test_a_part_that_becomes_one_is_recorded_anew():
+    serve(lambda x: x[: x.shape[0] // 2] * 2, lambda n: (tensor(n, 3),), 3, (8, 6, 4, 3, 2, 3, 9))
+
+
+def test_equal_sizes_that_later_differ():
+    def f(x, y):
+        return x.sum() + y.sum() if x.shape[0] != y.shape[0] else (x + y).sum() * 2
+
+    traced = jit.trace(f, budget=None)
+    for a, b in ((4, 4), (6, 6), (8, 8), (8, 5), (6, 7), (3, 3), (9, 2)):
+        close(traced(tensor(a, 3), tensor(b, 3)), f(tensor(a, 3), tensor(b, 3)))
+
+
+def test_broadcasting_that_begins_and_ends():
+    traced = jit.trace(lambda x, y: x * y, budget=None)
+    for a, b in ((4, 4), (6, 6), (6, 1), (8, 8), (1, 8), (1, 1), (5, 1), (7, 7)):
+        close(traced(tensor(a, 3), tensor(b, 3)), tensor(a, 3) * tensor(b, 3))
+
+
+def test_errors_are_those_of_eager():
+    traced = jit.trace(lambda x: x.view(-1, 4), budget=None)
+    for n in (4, 8, 12, 16):
+        close(traced(tensor(n)), tensor(n).view(-1, 4))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="invalid for input of size 6"):
+            traced(tensor(6))
+    close(traced(tensor(20)), tensor(20).view(-1, 4))
+
+
+def test_views_of_an_argument_stay_views():
+    traced = jit.trace(lambda x: x.view(-1)[: x.shape[0]], budget=None)
+    for n in SIZES:
+        x = tensor(n, 3)
+        made = traced(x)
+        made.fill_(5.0)
+        assert x.view(-1)[:n].eq(5.0).all() and not x.view(-1)[n:].eq(5.0).any()
+
+
+def test_a_reshape_that_copies_for_some_sizes():
+    """Of x[:, :k] it is a view where k is the whole: what is written there shows, or doesn't."""
+
+    def f(x, y):
+        part = x[:, : y.shape[0]].reshape(-1)
+        part += 1
+        return x * 1
+
+    for sizes in ((3, 4), (3, 5), (3, 6), (3, 3), (4, 4), (3, 6)), ((4, 4), (5, 5), (6, 6), (3, 5), (6, 6)):
+        traced = jit.trace(f, budget=None)
+        for k, n in sizes:
+            x, other = tensor(2, n), tensor(2, n)
+            close(traced(x, tensor(k)), f(other, tensor(k)))
+            close(x, other)
+
+
+def test_a_cache_by_size():
+    def program():
+        made = {}
+
+        def f(x):
+            n = x.shape[0]
+            if n not in made:
+                made[n] = lamina.full((n, 1), float(n))
+            return x * made[n]
+
+        return f
+
+    plain, traced = program(), jit.trace(program(), budget=None)
+    for n in (4, 6, 8, 4, 6, 8, 5, 5):
+        close(traced(tensor(n, 3)), plain(tensor(n, 3)))
+
+
+def test_sizes_that_are_told():
+    def f(x):
+        return x * 2, x.shape, x.shape[0] + 1, f"{x.shape[0]} rows", tuple(x.shape), len(x), x.numel()
+
+    traced = jit.trace(f, budget=None)
+    for n in SIZES:
+        found, wanted = traced(tensor(n, 3)), f(tensor(n, 3))
+        close(found[0], wanted[0])
+        assert found[1:] == wanted[1:] and [*map(type, found)] == [*map(type, wanted)]
+
+
+# ---- what the user says ------------------------------------------------------------------------------------
+def test_dynamic_is_the_users():
+    serve(lambda x: x * 2, lambda n: (tensor(n, 3),), 1, dynamic=True)
+    serve(lambda x: x * 2, lambda n: (tensor(n, 3),), len(SIZES), dynamic=False)
+
+
+def test_marked_dimensions():
+    traced = jit.trace(lambda x: x * 2, budget=None)
+    x = tensor(4, 6)
+    jit.mark_dynamic(x, 0, min=2, max=8)
+    traced(x)
+    for n in (5, 8, 2):
+        close(traced(tensor(n, 6)), tensor(n, 6) * 2)
+    assert traced.counts()["recorded"] == 1
+    traced(tensor(9, 6))
+    assert traced.counts()["recorded"] == 2
+    with pytest.raises(ArgumentError, match="takes a tensor"):
+        jit.mark_dynamic([1], 0)
+    with pytest.raises(ArgumentError, match="at least 2"):
+        jit.mark_dynamic(x, 0, min=0)
+    with pytest.raises(IndexError):
+        jit.mark_dynamic(x, 2)
+
+
+def test_explain_tells_symbols_relations_and_what_none_is():
+    def f(x, y):
+        return (x + y).reshape(-1)[:4] * len([*range(x.shape[1])])
+
+    traced = jit.trace(f, budget=None)
+    for n in (4, 6, 8):
+        traced(tensor(n, n + 1), tensor(n, n + 1))
+    told = traced.explain(detail=True)
+    assert "x.shape[0] is any size from 2 on" in told
+    assert "y.shape[0] is x.shape[0]" in told
+    assert "x.shape[1] is 9 alone: its value was asked for" in told
+    assert traced.explain(as_dict=True)["paths"][-1]["sizes"]
+
+
+def test_an_exported_model_takes_the_sizes_of_its_example(tmp_path):
+    traced = jit.trace(lambda x: x * 2 + x.shape[0], budget=None)
+    for n in (4, 6, 8):
+        traced(tensor(n, 3))
+    jit.export(traced, tmp_path / "m.lam", tensor(5, 3))
+    close(jit.load(tmp_path / "m.lam")(tensor(5, 3)), tensor(5, 3) * 2 + 5)
