@@ -47,9 +47,8 @@ def compile(
     fullgraph: raise jit.RefusedError where a call can't be recorded, and jit.TooManyRecordings where it fits
     none of 32 recordings, in place of running it as it is.  backend: "inductor" stands for Lamina's
     compiler, the only one; "eager" and "aot_eager" for the function as it is.  disable: return it as it is.
-    dynamic, mode, options: mean nothing here (each shape is recorded once, numbers that change become inputs,
-    and there is one way to compile), but a mode that PyTorch does not know is refused.  Raises
-    ArgumentValueError.
+    dynamic: as of `jit.trace`; mode, options mean nothing here (there is one way to compile), but a mode that
+    PyTorch does not know is refused.  Raises ArgumentValueError.
     """
     if model is None:
         return functools.partial(
@@ -69,7 +68,7 @@ def compile(
         )
     if disable or backend in PLAIN or isinstance(model, OptimizedModule):
         return model
-    traced = _jit().trace(model, fullgraph=fullgraph)
+    traced = _jit().trace(model, fullgraph=fullgraph, dynamic=dynamic)
     return OptimizedModule(model, traced) if isinstance(model, Module) else traced
 
 
@@ -129,8 +128,14 @@ def cudagraph_mark_step_begin() -> None:
     """Do nothing: there are no CUDA graphs."""
 
 
-def mark_dynamic(t: Any, index: Any = None, **bounds: Any) -> None:
-    """Do nothing: each shape is recorded once."""
+def mark_dynamic(t: Any, index: Any, *, min: int | None = None, max: int | None = None, **hints: Any) -> None:
+    """Say that dimensions of an argument vary, as `jit.mark_dynamic` does.  index: of one, or of several."""
+    for dim in index if isinstance(index, (list, tuple)) else (index,):
+        _jit().mark_dynamic(t, dim, 2 if min is None or min < 2 else min, max)
+
+
+def mark_static(t: Any, index: Any = None) -> None:
+    """Do nothing: a size is a number as long as it stays, and a recording's guards say which."""
 
 
 def optimize(backend: str = "inductor", *, nopython: bool = False, dynamic: bool | None = None) -> Any:
@@ -149,8 +154,8 @@ _dynamo = ModuleType(f"{ROOT}._dynamo", "What scripts use of `torch._dynamo`.")
 vars(_dynamo).update(
     OptimizedModule=OptimizedModule, allow_in_graph=allow_in_graph, config=CONFIG, disable=disable,
     assume_constant_result=assume_constant_result, is_compiling=is_compiling, list_backends=list_backends,
-    mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_dynamic,
-    mark_static_address=mark_dynamic, optimize=optimize,
+    mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_static,
+    mark_static_address=mark_static, optimize=optimize,
     reset=reset,
 )  # fmt: skip
 

@@ -117,11 +117,9 @@ def leaf_of(x: Tensor) -> Any:
 
 def counted(count: int | Dim, S: list) -> int:
     """A number of counters, which may hang on sizes."""
-    return (
-        evaluate(count, {name: S[slot_of(name)] for name in symbols_of(count)})
-        if type(count) is Dim
-        else count
-    )
+    if not isinstance(count, Dim):
+        return count
+    return evaluate(count, {name: S[slot_of(name)] for name in symbols_of(count)})
 
 
 def take(tree: Tree, call: Call) -> Any:

@@ -62,7 +62,7 @@ def resumed(frame: Frame) -> Any:
         co_linetable=before.nowhere() + code.co_linetable,
         co_exceptiontable=_moved(exception_table(code), len(before.code)),
     )
-    function = FunctionType(made, frame.globals, code.co_name, None, frame.closure)
+    function: Any = FunctionType(made, frame.globals, code.co_name, None, frame.closure)
     if function.__builtins__ is not frame.builtins:
         return NULL
     frame.stack.clear()

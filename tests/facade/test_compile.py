@@ -93,7 +93,7 @@ def test_fullgraph_is_compiled_code_or_an_error():
     assert calls == [1]  # the first ran before that was known
     assert isinstance(error.value, RuntimeError)
 
-    @torch.compile(fullgraph=True)
+    @torch.compile(fullgraph=True, dynamic=False)
     def many(x):
         return x * 2
 

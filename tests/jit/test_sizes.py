@@ -77,8 +77,10 @@ def test_modules_of_the_library():
 
 
 def test_convolutions():
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-                        nn.Conv2d(8, 16, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)).eval()  # fmt: skip
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
+    ).eval()  # fmt: skip
     serve(net, lambda n: (tensor(n, 3, 16, 16),), 2, (4, 6, 8, 5, 3))
 
 
