@@ -28,7 +28,7 @@ from ..ir.locks import fork_safe_lock
 from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
-from ..passes.programs.program import Array, Program
+from ..passes.programs.program import Array, Host, Program
 from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
@@ -60,6 +60,7 @@ class Compiled:
         )
         self.options = replace(options, limits=target.limits)
         self.first_params: list[int]
+        self.first_key: Any = None  # of the weights' program, equal where that does the same; None if unknown
         self.tuned: list[Tuned] = []
         self.searching = 0.0
         self.from_disk = self._load(key)
@@ -80,6 +81,7 @@ class Compiled:
             executables = compiled([weights, main] if weights.results else [main])
         position = {array: i for i, array in enumerate(self._params)}
         self.first_params = [position[a] for a in weights.params] if weights.results else []
+        self.first_key = _structure(weights)
         handed = {array: -1 - j for j, array in enumerate(weights.results)}
         self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
         self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
@@ -161,13 +163,18 @@ class Compiled:
 
 
 class Bound:
-    """A compiled graph for one recording, whose weights' results it keeps."""
+    """A compiled graph for one recording, whose weights' results it keeps.
 
-    def __init__(self, code: Compiled):
+    shared: prologues of other graphs on the same weights, by what they do.
+    """
+
+    def __init__(self, code: Compiled, shared: dict[Any, Prologue] | None = None):
         self.code = code
         self._main, self._pick, self._at = code.main, code._pick, code.first_params
         run = None if code.first is None else code.target.kept(code.first)
         self.prologue = None if run is None else Prologue(lambda arrays: run(*map(to_pairs, arrays)))
+        if self.prologue is not None and shared is not None and code.first_key is not None:
+            self.prologue = shared.setdefault((code.first_key, *self._at), self.prologue)
 
     def run(
         self, arrays: Sequence[np.ndarray], tensors: Sequence[Any] | None = None
@@ -199,6 +206,21 @@ class Bound:
         return getattr(self.code, name)
 
 
+def _structure(program: Program) -> tuple:
+    """What a program does, whatever its arrays are called."""
+    numbers: dict[Any, int] = {array: n for n, array in enumerate((*program.params, *program.constants))}
+    steps = []
+    for step in program.steps:
+        for array in step.outputs:
+            numbers[array] = len(numbers)
+        kind = step if isinstance(step, Host) else getattr(step, "kernel", getattr(step, "offset", None))
+        places = tuple([numbers.get(array) for array in (*step.inputs, *step.outputs)])
+        types = tuple([(array.dtype, array.shape) for array in step.outputs])
+        steps.append((kind, getattr(step, "how", None), places, types))
+    constants = tuple([(a.dtype, a.shape, data.tobytes()) for a, data in program.constants.items()])
+    return tuple(steps), constants, tuple([numbers[array] for array in program.results])
+
+
 def _picked(positions: Sequence[int]) -> Any:
     """Chooses a program's params; negative positions count the weights' results from the end."""
     if len(positions) == 1:
@@ -220,13 +242,14 @@ def compile_graph(
     options: Options = DEFAULT,
     target: Target = CPU,
     clock: Clock | None = None,
+    prologues: dict[Any, Prologue] | None = None,
 ) -> Bound:
     """A graph ready to run, as code for the target.
 
     into[j]: the param whose array result j is written into when all is computed (None: a new array).
     frozen: params that change rarely, so that what depends on them alone may be kept.  clock: of searches for
-    schedules, where the options ask for one.  Raises KernelError
-    for a graph that no code can be made of.
+    schedules, where the options ask for one.  prologues: shared with other graphs of the same weights.
+    Raises KernelError for a graph that no code can be made of.
     """
     into = tuple(into) or (None,) * len(graph.results)
     text = _text(graph)
@@ -236,7 +259,7 @@ def compile_graph(
         if found is not None:
             if key in _kept:
                 _kept.move_to_end(key)
-            return Bound(found)
+            return Bound(found, prologues)
     spelled = " ".join((text, str(into), str(sorted(frozen)), str(options), target.identity(), version()))
     made = Compiled(graph, into, frozen, options, target, spelled)
     if clock is not None:
@@ -247,7 +270,7 @@ def compile_graph(
             _kept[key] = made
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
-    return Bound(made)
+    return Bound(made, prologues)
 
 
 def tuned_options(seconds: float) -> Options:

@@ -679,8 +679,9 @@ class TracedFunction:
             backend.compile_graph, target=self._target, options=backend.tuned_options(self._tune), clock=clock
         )
 
-        def coded(segment: Segment, graph: Graph) -> Any:
-            return compile_graph(graph, into=segment.into, frozen=segment.frozen)
+        def coded(segment: Segment, prologues: dict, graph: Graph) -> Any:
+            how = {"prologues": prologues} if segment.symbols else {}
+            return compile_graph(graph, into=segment.into, frozen=segment.frozen, **how)
 
         def live(graph: Graph) -> Any:
             assert derived is not None
@@ -692,7 +693,7 @@ class TracedFunction:
                 end.live = self._for_sizes(recording, recording.graph, recording.symbols, live)
             if not recording.live or self._verify:
                 for segment in made:
-                    code = functools.partial(coded, segment)
+                    code = functools.partial(coded, segment, {})
                     segment.code = self._for_sizes(recording, segment.graph, segment.symbols, code)
             path.compile = self._ledger.clock() - began
             path.compile -= clock.seconds

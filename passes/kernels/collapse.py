@@ -152,38 +152,48 @@ def canonical(kernel: Kernel) -> Kernel:
     return renamed.kernel(kernel).replace(name="kernel")
 
 
-# ---- the slowest axis left open
-def generalised(kernel: Kernel) -> Kernel | None:
-    """A collapsed kernel with the extent of its slowest parallel axis as a symbol; None where it can't be.
+# ---- an axis left open
+def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
+    """The kernel with the extent of a parallel axis as a symbol, the slowest if none is named; None where it
+    can't be.
 
     Each buffer must run along that axis as its slowest dim, or not at all; no two points may meet in a store.
     """
     if not kernel.parallel or not kernel.is_order_free or kernel.symbols:
         return None
-    axis, others = kernel.parallel[0], {a.name: a.extent for a in kernel.axes[1:]}
+    axis = next((a for a in kernel.parallel if a.name == name), kernel.parallel[0])
+    others = {a.name: a.extent for a in kernel.axes if a is not axis}
     steps: dict[str, int] = {}  # along the axis, of each buffer; 0 where it does not run along it
-    for name, index in accesses(kernel):
-        step = _step(kernel.buffers[name], index, axis, others)
-        if step is None or steps.setdefault(name, step) != step:
+    for buffer, index in accesses(kernel):
+        step = _step(kernel, kernel.buffers[buffer], index, axis, others)
+        if step is None or steps.setdefault(buffer, step) != step:
             return None
 
-    along = {name: step for name, step in steps.items() if step}
+    along = {buffer: step for buffer, step in steps.items() if step}
     opened = Substitution(
         axes={axis.name: (Axis(axis.name, EXTENT),)},
-        buffers={
-            name: replace(kernel.buffers[name], shape=_open_shape(step)) for name, step in along.items()
-        },
-        at={b: partial(_open_index, axis.name, step) for b, step in along.items()},
-    )
+        buffers={b: replace(kernel.buffers[b], shape=_open_shape(kernel.buffers[b], step))
+                 for b, step in along.items()},
+        at={b: partial(_open_index, axis.name, step) for b, step in along.items() if step != _WHOLE},
+    )  # fmt: skip
     return opened.kernel(kernel).replace(symbols=(EXTENT,))
 
 
-def _step(buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> int | None:
+_WHOLE = -1  # the step of a buffer whose first dim is the axis, and that has others besides
+
+
+def _step(kernel: Kernel, buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> int | None:
     """How many elements the buffer's slowest dim is of, if that is what the axis runs over."""
+    if any(isinstance(part, Expr) and axis.name in kernel.free_axes(part) for part in index):
+        return None
     if not any(isinstance(part, Affine) and axis.name in part.names for part in index):
         return 0
-    if len(index) != 1 or buffer.layout is not None:
+    if buffer.layout is not None:
         return None
+    if len(index) != 1:
+        rest = any(isinstance(part, Affine) and axis.name in part.names for part in index[1:])
+        whole = index[0] == as_affine(axis.name) and buffer.shape[0] == axis.extent
+        return _WHOLE if whole and not rest else None
     (flat,) = index
     step = flat.coefficient(axis.name)
     low, high = (flat - Affine(((axis.name, step),))).bounds(others)
@@ -191,7 +201,9 @@ def _step(buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> i
     return step if inside and _size(buffer) == step * axis.extent else None
 
 
-def _open_shape(step: int) -> tuple[int | str, ...]:
+def _open_shape(buffer: Buffer, step: int) -> tuple[int | str, ...]:
+    if step == _WHOLE:
+        return (EXTENT, *buffer.shape[1:])
     return (EXTENT,) if step == 1 else (EXTENT, step)
 
 

@@ -78,7 +78,7 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple
     else:
         kernel = schedule.applied(kernel)
     made, scratch = pieces(kernel, schedule, target, _meets(given))
-    opened = generalised(kernel) if len(made) == 1 and schedule is None else None
+    opened = _opened(kernel, schedule) if len(made) == 1 else None
     functions, phases, declared = [], [], {}
     for piece in made:
         _fits(piece, kernel, scratch)
@@ -88,8 +88,28 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple
         count = units(piece.kernel, piece.schedule)
         phases.append(Phase(name, count, nanoseconds(piece.kernel, piece.schedule, target), piece.serial))
     text = "\n".join([*declared.values(), *dict.fromkeys(functions), ""])
-    symbols = (int(kernel.parallel[0].extent),) if opened else ()
+    symbols = (_extent_of(kernel, opened),) if opened else ()
     return Code(kernel, text, tuple(phases), scratch), symbols
+
+
+def _opened(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:
+    """The kernel with an axis left open, so that one code serves all its extents; None where none can be.
+
+    Of a kernel that is scheduled an axis whose tiles are several: one tile is the whole of it in registers.
+    """
+    if schedule is None:
+        return generalised(kernel)
+    apart = {schedule.axis, *schedule.peeled, *schedule.packed.values()}
+    for axis in kernel.parallel:
+        if axis.name not in apart and int(axis.extent) > schedule.tiles.get(axis.name, 1):
+            if (opened := generalised(kernel, axis.name)) is not None:
+                return opened
+    return None
+
+
+def _extent_of(kernel: Kernel, opened: Kernel) -> int:
+    """The extent of the axis that was left open."""
+    return next(int(kernel.extents[a.name]) for a in opened.parallel if isinstance(a.extent, str))
 
 
 _UNNAMED = "unnamed"  # the function while its text is hashed

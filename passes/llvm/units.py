@@ -120,9 +120,11 @@ class Units(Emitter):
         for axis, count in reversed(counts):
             if count == 1:
                 index: Int = 0
-            elif count is None or axis == counts[0][0]:
+            elif axis == counts[0][0]:
                 index = number  # the slowest axis has what is left
             else:
+                if count is None:
+                    count = self.blocks_of(axis)
                 index, number = self.integer("urem", number, count), self.integer("udiv", number, count)
             self.panels[axis] = index
             size, extent = self.schedule.block(axis), self.kernel.extents[axis]
@@ -131,6 +133,12 @@ class Units(Emitter):
                 base = self.overlapping(base, extent, size)
             corner[axis] = base
         return corner
+
+    def blocks_of(self, axis: str) -> Int:
+        """The number of blocks of an open axis."""
+        size = self.schedule.block(axis)
+        last = self.integer("add nsw", Name(f"%{self.kernel.extents[axis]}"), size - 1)
+        return self.integer("udiv", last, size)
 
     def overlapping(self, base: Int, extent: Int | str, size: int) -> Int:
         """The first point of a tile, of which the last overlaps its neighbour: stores are pure functions of
@@ -148,13 +156,17 @@ class Units(Emitter):
             return
         axis, *rest = axes
         size, block = self.schedule.tiles.get(axis, 1), self.schedule.block(axis)
-        extent = int(self.kernel.extents[axis])
+        extent = self.kernel.extents[axis]
 
         def tile(base: Int, first: int = 0) -> None:
             at = [p | {axis: (base, first + k)} for k in range(size) for p in points]
             self.tiles(rest, corner, at, act)
 
-        if axis in self.schedule.peeled:
+        if isinstance(extent, str):
+            high = self.minimum(self.sum(corner[axis], block), Name(f"%{extent}"))
+            body = effect(lambda index: tile(self.overlapping(index, extent, size)))
+            self.loop(corner[axis], high, size, [], body, last=OPEN - 1)
+        elif axis in self.schedule.peeled:
             self.peeled(axis, extent, size, tile)
         elif size == extent:
             tile(0)
