@@ -16,7 +16,7 @@ import numpy as np
 from ..ir.dims import Dim, evaluate, symbols_of
 from ..ir.dtypes import dtype_named, from_numpy_dtype
 from ..ir.op import REGISTRY
-from ..ir.types import type_of
+from ..ir.types import Type, type_of
 from ..runtime import Tensor, set_grad_enabled
 from ..runtime.changes import advance_contents
 from ..runtime.generator import state_array
@@ -208,7 +208,9 @@ def _finish(
     if end.plain is not None:
         outputs = segment.run(arrays, _weights(segment, call), call.S)
         segment.runs += 1
-        made = [make(outputs[place], kind) for place, kind, make in end.plain]
+        made = [
+            make(outputs[place], typed(recording, kind, outputs[place])) for place, kind, make in end.plain
+        ]
         return made[0] if recording.outcome.plain == 0 else leave(recording, call, made)
     before = [call.tensor(source).grad for source, _ in recording.gradients]
     draw(recording, call)
@@ -235,12 +237,15 @@ def _finish(
         if id(array) in used or (place is None and array.base is not None):  # not memory of its own
             array = array.copy()
         used.add(id(array))
-        kind = end.types[base.result]
-        if recording.symbols:
-            kind = type_of(kind.dtype, array.shape)
+        kind = typed(recording, end.types[base.result], array)
         return wrap(array if base.order is None else laid_out(array, base.order), kind)
 
     return Making(recording, call, base_of, before).result()
+
+
+def typed(recording: Recording, kind: Type, array: np.ndarray) -> Type:
+    """The type of a result, whose sizes may be symbols."""
+    return type_of(kind.dtype, array.shape, kind.device) if recording.symbols else kind
 
 
 def count(recording: Recording, call: Call, sign: int) -> None:

@@ -9,28 +9,40 @@ from typing import Any
 from ..ir.dims import Dim, substitute
 
 MOST = 64  # sets of sizes whose code is kept
+AT_ONCE = 8  # sets that have code as soon as they are met; others when they come again
 
 
 class Sized:
     """What serves a path whose sizes are symbols: one thing for each set of sizes.
 
     names: of the symbols, in the order of the sizes.  make: makes the thing, of sizes by name.  may: raises
-    where nothing is to be made now.
+    where nothing is to be made now; told whether the sizes have come for the first time, and many have.
     """
 
-    def __init__(self, names: Sequence[str], make: Callable[[dict[str, int]], Any], may: Callable[[], None]):
+    def __init__(
+        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], may: Callable[[bool], None]
+    ):
         self.names, self._make, self._may = tuple(names), make, may
         self._made: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._met: set[tuple[int, ...]] = set()
 
     def of(self, sizes: tuple[int, ...]) -> Any:
         """The one for these sizes."""
         found = self._made.get(sizes)
         if found is None:
-            self._may()
+            is_new = sizes not in self._met and len(self._met) >= AT_ONCE
+            if len(self._met) >= 64 * MOST:
+                self._met.clear()
+            self._met.add(sizes)
+            self._may(is_new)
             found = self.put(sizes, self._make(dict(zip(self.names, sizes))))
         else:
             self._made.move_to_end(sizes)
         return found
+
+    def known(self, sizes: tuple[int, ...]) -> Any:
+        """The one for these sizes, if it is made."""
+        return self._made.get(sizes)
 
     def put(self, sizes: tuple[int, ...], made: Any) -> Any:
         self._made[sizes] = made

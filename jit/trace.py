@@ -730,8 +730,10 @@ class TracedFunction:
                 ledger.compiled(ledger.clock() - start)
             return made
 
-        def may() -> None:
-            if len(sized) and not ledger.affords(ledger.usual_code, log.fares()):
+        def may(is_new: bool) -> None:
+            if not len(sized) or ledger.budget is None:
+                return
+            if is_new or not ledger.affords(ledger.usual_code, log.fares()):
                 raise Eager(RESIZED)
 
         sized = Sized(symbols, for_sizes, may)

@@ -235,7 +235,7 @@ class End:
         recording = self.recording
         if recording.gradients or recording.written or recording.writes or recording.draws or self.leftover:
             return None
-        if recording.switched or recording.symbols:
+        if recording.switched:
             return None
         found = []
         for maker in recording.makers:

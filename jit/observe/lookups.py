@@ -20,6 +20,7 @@ from ...runtime.tensor import fields as fields_of_tensor
 from .binding import Binding, dictionary_getter, is_plain
 from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup, of_lamina
 from .numbers import LiftedInt, raw, spelled
+from .on_values import OF_VALUES
 from .spelling import MODULE
 
 # Objects of these show what runs or is kept elsewhere.
@@ -213,7 +214,8 @@ class Lookups(Binding):
         if issubclass(type(held), property) and self.of_user(held.fget):
             return self.call(held.fget, (o,))
         if self.sizes.concern(o) and issubclass(type(held), property):
-            return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}))
+            again = OF_VALUES.get(name, operator.attrgetter(name))
+            return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}, again))
         return self.made(getattr(o, name))
 
     def _of_python_module(self, o: types.ModuleType, name: str) -> Any:

@@ -25,6 +25,13 @@ _IGNORED: dict[str, tuple] = {
 }  # fmt: skip
 
 
+# Attributes of tensors that are ops.
+OF_VALUES: dict[str, Callable[[Value], Any]] = {
+    "T": lambda x: REGISTRY["permute"](x, dims=tuple(reversed(range(x.ndim)))),
+    "data": lambda x: x,  # the same memory
+}
+
+
 @functools.cache
 def records(count: int) -> dict[Callable, tuple[Op, bool]]:
     """The functions and methods of so many ops, with the op and whether it is the form that writes."""
