@@ -76,6 +76,16 @@ def note(made: Run, function: Any, wanted: int) -> None:
         made.served, made.wanted, made.explained = function.counts()["served"], wanted, function.explain()
 
 
+def calls_of(description: Description) -> int:
+    """Calls of inference, or with backward."""
+    return len(description["sizes"]) if description.get("sizes") else CALLS
+
+
+def served_of(description: Description, usual: int) -> int:
+    """How many of the calls compiled code must serve: any, where sizes change, as long as all are right."""
+    return 0 if description.get("sizes") else usual
+
+
 def touch(model: nn.Module) -> None:
     """Write to weights between two calls: what was prepared of them must be prepared again."""
     with lamina.no_grad():
@@ -86,21 +96,23 @@ def touch(model: nn.Module) -> None:
 def inference(description: Description, dtype: str, noise: Noise, decorate: Callable, made: Run) -> None:
     model, _ = build(description, dtype, noise)
     function = decorate(model)
+    calls = calls_of(description)
     with lamina.no_grad():
-        for call in range(CALLS):
-            if call == CALLS - 1 and description["touched"]:
+        for call in range(calls):
+            if call == calls - 1 and description["touched"]:
                 touch(model)
             made.see(f"output of call {call}", function(argument(description, call, dtype, noise)))
     for name, x in model.named_buffers():
         made.see(f"{name} at the end", x)
-    note(made, function, CALLS - 1)
+    note(made, function, served_of(description, CALLS - 1))
 
 
 def backward(description: Description, dtype: str, noise: Noise, decorate: Callable, made: Run) -> None:
     model, shape = build(description, dtype, noise)
     function, loss_of = decorate(model), loss_for(description, dtype, shape)
-    for call in range(CALLS):
-        if call == CALLS - 1 and description["touched"]:
+    calls = calls_of(description)
+    for call in range(calls):
+        if call == calls - 1 and description["touched"]:
             touch(model)
         x = argument(description, call, dtype, noise)
         if x.is_floating_point() and not (description["frozen"] and description["touched"]):
@@ -116,7 +128,7 @@ def backward(description: Description, dtype: str, noise: Noise, decorate: Calla
             made.see(f"gradient of {name}, call {call}", p.grad)
     for name, x in model.named_buffers():
         made.see(f"{name} at the end", x)
-    note(made, function, CALLS - 1)
+    note(made, function, served_of(description, CALLS - 1))
 
 
 def training(description: Description, dtype: str, noise: Noise, decorate: Callable, made: Run) -> None:
@@ -139,7 +151,7 @@ def training(description: Description, dtype: str, noise: Noise, decorate: Calla
     if description["warm"]:
         step(argument(description, STEPS, dtype, noise))
     function = decorate(step)
-    for call in range(STEPS):
+    for call in range(max(STEPS, calls_of(description))):
         loss, y = function(argument(description, call, dtype, noise))
         made.see(f"loss of step {call}", loss)
         if of_classes(description, shape):  # log(sum(exp(y))) less one of them
@@ -151,7 +163,7 @@ def training(description: Description, dtype: str, noise: Noise, decorate: Calla
         made.see(f"gradient of {name} at the end", p.grad)
     for name, x in model.named_buffers():
         made.see(f"{name} at the end", x)
-    note(made, function, 2)
+    note(made, function, served_of(description, 2))
 
 
 def of_classes(description: Description, shape: Shape) -> bool:
@@ -164,13 +176,30 @@ def loss_for(description: Description, dtype: str, shape: Shape) -> Callable:
     how = description["loss"]
     if how == "mean":
         return lambda y: y.square().mean()
+    if of_classes(description, shape) and description.get("sizes"):
+        return classes_of_sizes
     if of_classes(description, shape):
         labels = lamina.arange(math.prod(shape) // shape[1]).reshape(shape[0], *shape[2:]) % shape[1]
         return lambda y: nn.functional.cross_entropy(y, labels)
+    if description.get("sizes"):
+        return loss_of_sizes(random_like(description, (max(description["sizes"]), *shape[1:]), dtype), how)
     numbers = random_like(description, shape, dtype)
     return (
         (lambda y: nn.functional.mse_loss(y, numbers)) if how == "target" else lambda y: (y * numbers).mean()
     )
+
+
+def loss_of_sizes(numbers: lamina.Tensor, how: str) -> Callable:
+    """The same of a batch of any size."""
+    if how == "target":
+        return lambda y: nn.functional.mse_loss(y, numbers[: y.shape[0]])
+    return lambda y: (y * numbers[: y.shape[0]]).mean()
+
+
+def classes_of_sizes(y: lamina.Tensor) -> lamina.Tensor:
+    """The same of logits of any number of classes and places."""
+    labels = lamina.arange(y.numel() // y.shape[1]).reshape(y.shape[0], *y.shape[2:]) % y.shape[1]
+    return nn.functional.cross_entropy(y, labels)
 
 
 MODE = {"inference": inference, "backward": backward, "training": training}

@@ -3,6 +3,7 @@
 python tests/networks/run.py --count 10000 --seed 1 --workers 2 --record networks.jsonl
     runs the seeds from 1 on which the record doesn't hold yet, and sums up all that it holds
 python tests/networks/run.py --count 300 --seed 1 --all     each in every mode, dtype and level
+python tests/networks/run.py --count 300 --seed 1 --sizes   each on batches whose size changes
 python tests/networks/run.py --replay '{"seed": ...}'       one network again, as a finding printed it
 python tests/networks/run.py --shrink '{"seed": ...}'       the smallest network with the same finding
     both take '{"draw": 7}' too, the network of that seed
@@ -22,14 +23,18 @@ from typing import Any, TextIO
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from network_drawing import sizes_for
 from network_pool import Runner, answers
 from network_shrinking import FAULTS, kind_of, shrunk
 
 HERE = Path(__file__)
 
 
-def requests(seeds: Iterable[int], all_combinations: bool) -> Iterator[dict]:
+def requests(seeds: Iterable[int], all_combinations: bool, sizes: bool = False) -> Iterator[dict]:
     for seed in seeds:
+        if sizes:
+            yield {"draw": seed, "change": {"sizes": sizes_for(seed)}}
+            continue
         if not all_combinations:
             yield {"draw": seed}
             continue
@@ -140,6 +145,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--all", action="store_true", help="each network in every mode, dtype and level")
+    parser.add_argument("--sizes", action="store_true", help="each on batches whose size changes")
     parser.add_argument("--replay")
     parser.add_argument("--shrink")
     parser.add_argument("--shrunk", type=int, default=5, help="how many findings are shrunk at the end")
@@ -157,7 +163,8 @@ def main() -> int:
         rows = [json.loads(line) for line in options.record.read_text().splitlines()]
     done = {json.dumps([row["draw"], row.get("change")]) for row in rows}
     wanted = (
-        r for r in requests(range(options.seed, options.seed + options.count), options.all)
+        r
+        for r in requests(range(options.seed, options.seed + options.count), options.all, options.sizes)
         if json.dumps([r["draw"], r.get("change")]) not in done
     )  # fmt: skip
     record = options.record.open("a") if options.record is not None else None
