@@ -2,16 +2,40 @@
 
 import ctypes
 
+import llvmlite.binding as llvm
 import numpy as np
+import pytest
 
 from lamina.ir.kernel import NUMPY
 from lamina.passes.llvm.binding import engine, host_target
 from lamina.passes.llvm.code import Code
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.programs.program import Array, Call
+from lamina.passes.schedules.target import LEVELS, Target
 
 emulator = None  # what runs code for machines of another kind: of emulated.py
 CANARY = 4096  # elements around every array: a stray read poisons the result, a stray write is seen
+
+
+def runs(target: Target) -> bool:
+    """Whether this processor has what the target's code needs: elsewhere that ends the process."""
+    has, same = llvm.get_host_cpu_features(), target.platform.machine == host_target().platform.machine
+    return same and all(map(has.get, target.needs))
+
+
+def without(target: Target) -> str:
+    """Why a test that would run the target's code is skipped."""
+    return f"this processor has no {target.name}"
+
+
+LEVELS_HERE = tuple(filter(runs, LEVELS))  # whose code this processor runs, the widest first
+each_level = pytest.mark.parametrize(  # of a test that runs its code
+    "target",
+    [
+        pytest.param(level, id=level.name, marks=pytest.mark.skipif(not runs(level), reason=without(level)))
+        for level in LEVELS
+    ],
+)
 
 
 def guarded(array: np.ndarray) -> np.ndarray:
@@ -39,9 +63,11 @@ def call_of(kernel, how=None) -> Call:
 
 
 class Native:
-    """A code's entries as functions."""
+    """A code's entries as functions.  The test is skipped where this processor does not run them."""
 
-    def __init__(self, code: Code, symbols: tuple[int, ...], target):
+    def __init__(self, code: Code, symbols: tuple[int, ...], target: Target):
+        if not runs(target):
+            pytest.skip(without(target))
         self.code, self.symbols = code, symbols
         self.engine = engine(code.kernel.name, code.text, target)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native import Native, call_of, guarded, untouched
+from native import Native, call_of, each_level, guarded, untouched
 from probes import PROBES
 
 import lamina.ir.ops  # noqa: F401 - enters the operator set
@@ -13,7 +13,7 @@ from lamina.ir.kernel import interpret, parse, verify
 from lamina.ir.op import REGISTRY
 from lamina.passes.kernels.collapse import canonical, collapsed, generalised
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.schedules.target import AVX512, LEVELS
+from lamina.passes.schedules.target import AVX512
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))
 from test_kernel_records import LOWERED, kernels
@@ -109,7 +109,7 @@ kernel k(x: f32[{n}{inner}], z: f32[{n}{inner}]) -> (y: f32[{n}{inner}]) {{
     return verify(parse(text))
 
 
-@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@each_level
 def test_one_code_serves_every_size_and_stays_in_bounds(target):
     first, _ = code_of(call_of(of_size(7, "")), target)
     run, rng = Native(first, (7,), target), np.random.default_rng(0)

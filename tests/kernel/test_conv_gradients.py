@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from image_programs import Builder, arguments
-from native import run_code
+from native import LEVELS_HERE, run_code
 from training_programs import gradients, random_step
 
 from lamina.ir.errors import KernelError
@@ -18,10 +18,9 @@ from lamina.passes.llvm.reductions import Reductions
 from lamina.passes.programs.batch_innermost import batch_innermost
 from lamina.passes.programs.program import Program, interpret
 from lamina.passes.schedules.steps import parse as schedule
-from lamina.passes.schedules.target import AVX2, BASELINE
 from lamina.runtime.native import Executable
 
-TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
+TARGETS = [host_target(), *LEVELS_HERE[1:]]
 
 
 def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:

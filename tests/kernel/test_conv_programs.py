@@ -3,20 +3,17 @@
 import numpy as np
 import pytest
 from image_programs import arguments, random_images, small_network
-from native import run_code
+from native import each_level, run_code
 
 from lamina.ir.kernel import interpret
-from lamina.passes.llvm.binding import host_target
 from lamina.passes.programs.assign_layouts import assign_layouts
 from lamina.passes.programs.program import Alias
-from lamina.passes.schedules.target import LEVELS
 
-TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 PROGRAMS = {"network": small_network(), "ragged network": small_network(12)}
 PROGRAMS |= {f"random {seed}": random_images(seed) for seed in (1, 4, 7)}
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@each_level
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_calls_agree_with_their_kernels(name, target):
     """Each call on what the interpreter gave its operands.

@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native import Native, call_of, run_code
+from native import LEVELS_HERE, Native, call_of, each_level, run_code
 from probes import PROBES
 from test_kernel_llvm import close
 
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.schedules.steps import parse as schedule
-from lamina.passes.schedules.target import AVX512, LEVELS
+from lamina.passes.schedules.target import AVX512
 
 
 @pytest.mark.parametrize("name", PROBES)
 def test_code_agrees_with_the_interpreter(name):
     kernel, arrays = PROBES[name].kernel, PROBES[name].arrays()
     wanted = interpret(kernel, *arrays, exact=name not in ("dropout", "halves"))
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         for got, want in zip(run_code(kernel, arrays, target), wanted, strict=True):
             close(got, want, (name, target.name))
 
 
-@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@each_level
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "i64", "i16", "u8", "bool"])
 def test_every_remainder_of_a_vector_stays_in_its_array(dtype, target):
     """LLVM stored a masked single i16 as an i32: rows of every length, converted and stored, show that."""
@@ -63,7 +63,7 @@ kernel k(x: f32[32,3]) -> (y: i64[]) {{
     )
     x = np.zeros((32, 3), np.float32)
     x[5, 2] = x[9, 0] = x[21, 1] = 1
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         assert run_code(kernel, [x], target)[0] == 17
 
 
@@ -104,7 +104,7 @@ kernel k(x: f32[40,9000], at: i64[40]) -> (y: f32[7,9000]) {
     assert [(phase.serial, phase.units) for phase in code.phases] == [(False, 16), (False, 71)]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((40, 9000)).astype(np.float32), rng.integers(0, 7, 40)]
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         (got,) = run_code(kernel, arrays, target)
         np.testing.assert_array_equal(got, interpret(kernel, *arrays)[0])
 
@@ -128,7 +128,7 @@ def test_what_caches_do_not_hold_is_stored_past_them():
     )
     small, _ = code_of(call_of(verify(parse(text.replace("n]", "4096]").replace(":n", ":4096")))), AVX512)
     assert "nontemporal" in large.text and "nontemporal" not in small.text
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         code, _ = code_of(call_of(large.kernel), target)
         run, n = Native(replace(code, phases=(replace(code.phases[0], units=3),)), (10_007,), target), 10_007
         memory = np.zeros(n + 64, np.float32)
@@ -145,7 +145,7 @@ def test_what_caches_do_not_hold_is_stored_past_them():
 def test_empty_and_scalar_kernels_have_code():
     from test_kernel_interpret import NONE, OUTSIDE, ROWS, SCALAR
 
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         assert run_code(verify(parse(SCALAR)), [np.array(3, np.float32)], target)[0] == 6
         for got, want in zip(
             run_code(verify(parse(ROWS)), [np.empty((4, 0), np.float32)], target),
@@ -157,7 +157,7 @@ def test_empty_and_scalar_kernels_have_code():
         assert (run_code(verify(parse(OUTSIDE)), [np.empty(0, np.float32)], target)[0] == 5).all()
 
 
-@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@each_level
 def test_a_number_is_summed_over_an_axis_that_it_does_not_vary_over(target):
     """exp(x[i]) is one number for all lanes, which run along the axis of the store."""
     text = """\
@@ -174,7 +174,7 @@ kernel constant_row(x: f32[3,1]) -> (y: f32[3,33], s: f32[3]) {
     np.testing.assert_allclose(s, 33 * np.exp(x[:, 0]), rtol=33 * 2.0**-24)  # one rounding for each addition
 
 
-@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@each_level
 @pytest.mark.parametrize(("word", "dtype"), [("exp", "f32"), ("tanh", "f32"), ("exp", "f64")])
 def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
     """Each word is some twenty simpler ones, inside of one another: 500 levels of several calls each."""
@@ -195,6 +195,6 @@ def test_a_short_axis_beside_one_of_a_store_is_no_tile():
         "  b2[0, a1, 0, a0] = b1[a0+2*a1] for a1:16\n  b2[0, a2+16, 0, a0] = b0[a0] for a2:1\n}"
     )
     arrays = [np.arange(2, dtype=np.float32), np.arange(32, dtype=np.float32)]
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target)
         np.testing.assert_array_equal(got, want)

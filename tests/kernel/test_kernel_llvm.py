@@ -7,7 +7,7 @@ import threading
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from native import guarded, untouched
+from native import LEVELS_HERE, each_level, guarded, untouched
 from probes import INPLACE, PROBES, normal
 
 from lamina.ir.errors import KernelError
@@ -18,9 +18,8 @@ from lamina.passes.llvm.units import lower
 from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import Scalar
 from lamina.passes.schedules.steps import parse as schedule
-from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
+from lamina.passes.schedules.target import AVX2, AVX512
 
-TARGETS = (AVX512, AVX2, BASELINE)
 SCHEDULES = {  # beside the default one
     "add": [
         schedule("vectorise(j, 2) block(j, 64)"),
@@ -68,7 +67,7 @@ def test_llvm_agrees_under_every_schedule_and_width(name):
     probe, kernel = PROBES[name], PROBES[name].kernel
     exact = name in ("dropout", "halves")  # in halves and bits the declared types are the yardstick
     wanted = interpret(kernel, *probe.arrays(), exact=not exact)
-    for target in TARGETS:
+    for target in LEVELS_HERE:
         for how in [None, *SCHEDULES.get(name, [])]:
             code = Compiled(kernel, how, target)
             inputs = [guarded(a) for a in probe.arrays()]
@@ -93,7 +92,7 @@ def test_nan_reaches_the_result(name):
             np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_level
 def test_inplace_on_a_strided_view(target):
     base = normal(np.random.default_rng(0), 8, 66)
     b = normal(np.random.default_rng(1), 33)
@@ -171,7 +170,7 @@ def test_words_agree(name):
         )
         arrays = [a for _, a in operands]
         (want,) = interpret(kernel, *arrays)
-        for target in TARGETS:
+        for target in LEVELS_HERE:
             (got,) = run(kernel, None, *arrays, target=target)
             if want.dtype.kind != "f":
                 np.testing.assert_array_equal(got, want, err_msg=f"{dtype} {target}")
@@ -324,7 +323,7 @@ kernel normalised(x: f32[19,29]) -> (y: f32[19,29], even: bool[19,29]) {
 def test_a_scans_states_are_read_after_it(how):
     kernel = verify(parse(SCAN_READ_LATER))
     x = normal(np.random.default_rng(0), 19, 29)
-    for target in TARGETS:
+    for target in LEVELS_HERE:
         for got, want in zip(run(kernel, how, x, target=target), interpret(kernel, x), strict=True):
             close(got, want, target.name)
 
@@ -354,7 +353,7 @@ def test_default_schedule_is_scalar_where_lanes_would_meet():
     assert dataclasses.replace(AVX512, lanes=1, **AVX512.narrow) == AVX512.scalar
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@each_level
 @pytest.mark.parametrize("dtype", ["f64", "i64", "f32"])
 def test_vectors_of_which_a_half_lies_beside_the_image(dtype, target):
     """The lanes inside are known when code is written, the rows are not: no lane beside may be read."""

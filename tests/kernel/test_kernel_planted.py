@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from native import run_code
+from native import LEVELS_HERE, run_code
 from probes import PROBES
 from test_kernel_llvm import SCHEDULES, close, untouched
 
@@ -15,7 +15,6 @@ from lamina.ir.kernel.affine import Affine
 from lamina.passes.kernels import collapse, split_reductions
 from lamina.passes.llvm import generate, reductions, units
 from lamina.passes.llvm.binding import Compiled
-from lamina.passes.schedules.target import AVX512
 
 # What a lowering might get wrong, as an edit of right text.
 BROKEN_TEXT = {
@@ -107,7 +106,7 @@ def test_the_llvm_comparison_sees(bug, monkeypatch):
         outputs = [_surrounded(np.zeros(b.shape, np.float32)) for b in probe.kernel.outputs]
         arrays = [_surrounded(a) for a in probe.arrays()]
         try:
-            Compiled(probe.kernel, schedule, AVX512)(*arrays, *outputs)
+            Compiled(probe.kernel, schedule, LEVELS_HERE[0])(*arrays, *outputs)
             for got, want in zip(outputs, wanted, strict=True):
                 close(got, want, bug)
                 assert untouched(got)
@@ -188,7 +187,7 @@ def test_running_code_sees(bug, monkeypatch):
 
     def check():
         generate._generic.cache_clear()
-        for got, want in zip(run_code(kernel, arrays, AVX512), wanted, strict=True):
+        for got, want in zip(run_code(kernel, arrays, LEVELS_HERE[0]), wanted, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)  # a wrong sum is off by more
 
     check()

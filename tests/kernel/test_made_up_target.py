@@ -44,6 +44,12 @@ def test_code_is_kept_for_the_very_machine():
     assert "@llvm.fma" in one and "@llvm.fma" not in two
 
 
+def test_code_that_this_processor_cannot_run_is_not_entered():
+    target = dataclasses.replace(MADE_UP, needs=("made up",))
+    with pytest.raises(pytest.skip.Exception, match="this processor has no made up"):
+        run_code(PROBES["add"].kernel, PROBES["add"].arrays(), target)
+
+
 @pytest.mark.parametrize("name", PROBES)
 def test_probes(name):
     kernel, arrays = PROBES[name].kernel, PROBES[name].arrays()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from image_programs import Builder, arguments
-from native import run_code
+from native import LEVELS_HERE, run_code
 
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.types import NUMPY
@@ -14,9 +14,8 @@ from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.units import Units
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, verify
-from lamina.passes.schedules.target import AVX2, BASELINE
 
-TARGETS = [host_target(), *(t for t in (AVX2, BASELINE) if t.lanes < host_target().lanes)]
+TARGETS = [host_target(), *LEVELS_HERE[1:]]
 PLAIN = Options()
 SIZES = [(1, 10, 33), (3, 70, 64), (5, 5, 5), (17, 33, 40), (64, 48, 100), (14, 300, 50), (40, 16, 512)]
 

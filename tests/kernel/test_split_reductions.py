@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from native import Native, call_of, run_code
+from native import LEVELS_HERE, Native, call_of, run_code
 
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.kernels.collapse import canonical, collapsed
 from lamina.passes.kernels.split_reductions import split_reductions
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.schedules.target import AVX512, LEVELS
 
 SUM = """\
 kernel sum(x: f32[100001]) -> (y: f32[]) {
@@ -129,7 +128,7 @@ def test_parts_verify_and_agree(name):
         results = interpret(part, *(held[b.name] for b in part.inputs))
         held.update(zip((b.name for b in part.outputs), results, strict=True))
     found = [[held[b.name] for b in kernel.outputs]]
-    found += [run_code(kernel, arrays, target) for target in LEVELS]
+    found += [run_code(kernel, arrays, target) for target in LEVELS_HERE]
     for outputs in found:
         for got, want in zip(outputs, wanted, strict=True):
             if want.dtype.kind == "f":  # f32 sums of 1e5 terms of size 1 in at least 16 partial sums
@@ -143,9 +142,9 @@ def test_results_do_not_depend_on_how_units_are_dealt_out(name, monkeypatch):
     monkeypatch.setattr(generate, "LONG_UNIT", 0.0)  # cut what is small, too
     generate._generic.cache_clear()
     kernel = verify(parse(ALL[name]))
-    code, symbols = code_of(call_of(kernel), AVX512)
+    code, symbols = code_of(call_of(kernel), LEVELS_HERE[0])
     assert len(code.phases) > 1 and code.scratch
-    run, results = Native(code, symbols, AVX512), []
+    run, results = Native(code, symbols, LEVELS_HERE[0]), []
     for parts in (1, 2, 7):
         outputs = [np.empty(b.shape, np.float32 if b.dtype == "f32" else np.int64) for b in kernel.outputs]
         run(*inputs(kernel), *outputs, parts=parts)

@@ -5,10 +5,9 @@ The bounds are what was measured on these very points, rounded up; `-s` prints t
 
 import numpy as np
 import pytest
-from native import run_code
+from native import LEVELS_HERE, each_level, run_code
 
 from lamina.ir.kernel import parse, special, verify
-from lamina.passes.schedules.target import LEVELS
 
 RNG = np.random.default_rng(0)
 ENDS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 88.72, 88.73, -103.9]
@@ -48,7 +47,7 @@ def check(value: str, inputs: list[np.ndarray], want: np.ndarray, ulp: float) ->
     with np.errstate(all="ignore"):
         rounded = want.astype(inputs[0].dtype)
         finite = np.isfinite(rounded)
-        for target in LEVELS:
+        for target in LEVELS_HERE:
             (got,) = run_code(verify(parse(text)), inputs, target)
             np.testing.assert_array_equal(got[~finite], rounded[~finite], err_msg=target.name)
             real = ~np.isnan(rounded)
@@ -82,13 +81,13 @@ def test_inverse_error_function_of_doubles_inverts_it():
     x = np.concatenate([np.linspace(-1, 1, 20_001), [1e-300, 1 - 2.0**-53, 2.0, np.nan]])
     n = x.size
     text = f"kernel k(x: f64[{n}]) -> (y: f64[{n}]) {{\n  parallel i:{n}\n  y[i] = erfinv(x[i])\n}}"
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         (got,) = run_code(verify(parse(text)), [x], target)
         np.testing.assert_allclose(got, special.erfinv(x), rtol=16 * 2.0**-52)  # steps rounded otherwise
         assert got[-3] == pytest.approx(5.863584748755168, rel=1e-15)
 
 
-@pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
+@each_level
 def test_halves_convert_as_numpy_does(target):
     """Every f16 widened; f32 patterns of all magnitudes narrowed, ties and subnormals among them."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -111,6 +110,6 @@ def test_whole_powers_wrap_and_negative_ones_are_zero_but_for_units():
     want = [(int(b) ** int(e) + 2**63) % 2**64 - 2**63 if e >= 0 else 0 for b, e in zip(base, exponent)]
     want[4:7] = [1, -1, 1]
     text = "kernel k(x: i64[11], y: i64[11]) -> (z: i64[11]) {\n  parallel i:11\n  z[i] = pow(x[i], y[i])\n}"
-    for target in LEVELS:
+    for target in LEVELS_HERE:
         (got,) = run_code(verify(parse(text)), [base, exponent], target)
         np.testing.assert_array_equal(got, want)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native import call_of, run_code
+from native import call_of, each_level, run_code
 
 import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import float32
@@ -20,15 +20,12 @@ from lamina.passes.kernels.blocking import block, squeezed
 from lamina.passes.kernels.product import product_of
 from lamina.passes.kernels.winograd import PAIRS, shape_of, weight_products, weight_transform
 from lamina.passes.llvm import conv_winograd, generate
-from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.winograd_transforms import input_transform, output_transform
 from lamina.passes.schedules.choose_winograd import choose_winograd, pack_winograd
 from lamina.passes.schedules.steps import Schedule, Winograd
 from lamina.passes.schedules.target import AVX2, LEVELS
-
-TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
 
 # batch, channels and outputs in vectors, height, width, padding
 SHAPES = {
@@ -92,7 +89,7 @@ def tolerance(tile: int, channels: int) -> float:
     return float(np.finfo(np.float32).eps) * (rows[0] * rows[1]) ** 2 / np.sqrt(9 * channels) * 4
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@each_level
 @pytest.mark.parametrize("name", SHAPES)
 def test_code_agrees_with_its_kernel(name, target):
     for how in WAYS:

@@ -3,20 +3,17 @@
 import numpy as np
 import pytest
 from image_programs import Builder, arguments, conv_kernel
-from native import run_code
+from native import LEVELS_HERE, each_level, run_code
 from test_winograd import tolerance
 from training_programs import gradients
 
 from lamina.passes.llvm import generate
-from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.programs import batch_innermost as layouts
 from lamina.passes.programs.batch_innermost import Options, batch_innermost
 from lamina.passes.programs.program import Program, interpret
 from lamina.passes.schedules import choose_winograd as module
-from lamina.passes.schedules.target import AVX512, LEVELS
-
-TARGETS = [level for level in LEVELS if level.lanes <= host_target().lanes]
+from lamina.passes.schedules.target import AVX512
 
 # batch, channels and output channels in vectors, height, width, padding
 SHAPES = {
@@ -58,7 +55,7 @@ def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray
     return [values[array] for array in program.results]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@each_level
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_every_shape(always, shape, target):
     program = steps(shape, target.lanes)
@@ -107,7 +104,7 @@ def test_where_it_is_not(shape, how):
 def test_a_planted_bug_is_seen(always, monkeypatch):
     stride = lambda self, d: self.shape.weight_at.coefficient(self.shape.taps[d])  # noqa: E731
     monkeypatch.setattr(WinogradCode, "tap", lambda self, d, number: stride(self, d) * number)
-    target = TARGETS[0]
+    target = LEVELS_HERE[0]
     program = steps((1, 1, 1, 6, 6, 1), target.lanes)
     laid = batch_innermost(program, target)
     given = arguments(program, 1)
