@@ -21,12 +21,13 @@ from weakref import proxy
 import numpy as np
 
 from ..ir.dims import Condition, Dim, Undecided, bounds, limits, substitute, symbol, symbols_of
-from ..ir.dtypes import int64
+from ..ir.dtypes import DType, int64
+from ..ir.errors import LaminaError
 from ..ir.graph import Builder, Node, Value
 from ..ir.op import REGISTRY, Op
 from ..ir.shapes import fitting
 from ..ir.size import size
-from ..ir.types import Type, type_of
+from ..ir.types import Device, Type, type_of
 from ..passes.graphs.differentiate import saved_by
 from ..runtime import Generator, Tensor, default_generator, modes
 from ..runtime.interrupts import let_through
@@ -34,10 +35,14 @@ from .sized import name_of
 from .sources import Lifted
 
 _STATE = type_of(int64, (2,))  # of a generator
+_PLAIN = (int, bool, float, str, type(None), DType, Device)
 LEAST = 2  # of a size that is a symbol: none and one are cases of their own, as strides and broadcasting are
 # Ops of the walk backwards itself: sums of cotangents, and copies into gradients.
 _IN_ORDER = frozenset(("view", "reshape", "unsqueeze", "flatten"))  # after which elements lie as before
 _OF_THE_WALK = frozenset(("add", "clone", "detach", "cast"))
+
+
+UNKNOWN: Any = object()  # what a call comes to for other sizes, where that can't be told
 
 
 class Mismatch(Exception):
@@ -195,12 +200,16 @@ class Symbolic:
         """The shape of a tensor, if a symbol is in it."""
         if not self.about:
             return None
+        try:
+            data = x._data
+        except LaminaError:  # inside of a transform, whose call is made on values as a whole
+            return None
         self.catch_up(len(self.recorder.steps))
-        number = self.recorder.known(x._data)
+        number = self.recorder.known(data)
         if number is not None:
             shape = self.value(number).type.shape
         else:
-            origin = self.recorder._origins.get(id(x._data))
+            origin = self.recorder._origins.get(id(data))
             if origin is None:
                 return None
             shape = self._of_source(origin[1], x._meta).shape
@@ -227,7 +236,7 @@ class Symbolic:
         again: Callable,
         given: tuple,
     ) -> tuple[Any, Any]:
-        """What a function makes of tensors; and of values: None where symbols had to be pinned.
+        """What a function makes of tensors; and of values, UNKNOWN where symbols had to be pinned.
 
         again: the same as written for values, and `given` what it is given: (arguments, by name).
         """
@@ -237,8 +246,8 @@ class Symbolic:
         with self._occupied():
             made = function(*args, **kwargs)
         if self.recorder.reason is not None:
-            return made, None
-        return made, self._shadowed(again, given, begin)
+            return made, UNKNOWN
+        return made, self._shadowed(again, given, begin, made)
 
     @contextmanager
     def _occupied(self):
@@ -248,7 +257,7 @@ class Symbolic:
         finally:
             self.busy = before
 
-    def _shadowed(self, again: Callable, given: tuple, begin: int) -> Any:
+    def _shadowed(self, again: Callable, given: tuple, begin: int, result: Any = UNKNOWN) -> Any:
         """Make a call on values, and have its ops stand for those that were heard from a step on."""
         for _ in range(8):
             heard = [
@@ -259,7 +268,7 @@ class Symbolic:
             ]
             named = _symbols_in(given) or _symbols(tuple([kind.shape for kind in heard]))
             try:
-                return self._matching(again, given, begin)
+                return self._matching(again, given, begin, result)
             except Undecided as error:
                 names, why = [n for n in error.names if n in self.sizes], error.rule
             except Mismatch as error:
@@ -274,7 +283,7 @@ class Symbolic:
             self.pin(names, f"{called}: {why}".partition("\n")[0])
             given = self._repinned(given)
         self._alone(begin)
-        return None
+        return UNKNOWN
 
     def _repinned(self, given: Any) -> Any:
         if isinstance(given, Dim):
@@ -287,15 +296,17 @@ class Symbolic:
             return slice(*map(self._repinned, (given.start, given.stop, given.step)))
         return given
 
-    def _matching(self, again: Callable, given: tuple, begin: int) -> Any:
+    def _matching(self, again: Callable, given: tuple, begin: int, result: Any) -> Any:
         args, kwargs = given
         nodes, conditions = self.builder._nodes, self.builder.conditions
         start, before = len(nodes), len(conditions)
         try:
             events = self.recorder.steps[begin:]
             with self._occupied(), self.builder, limits(self.limits), self._without_effects(given):
-                with modes.on_values(self.answer):
+                with modes.on_values(self.answer, _refuse_users):
                     made = again(*args, **kwargs)
+            if result is not UNKNOWN and not _alike(result, made):
+                raise Mismatch(f"it returns a {type(result).__name__}, in which sizes may stand")
             self._pair(events, nodes[start:])
         except BaseException:
             del nodes[start:], conditions[before:]
@@ -570,6 +581,8 @@ class Symbolic:
     # ---- the walk backwards ----
     def before_step(self) -> None:
         """A step of a backward begins: what was heard since the last are sums of cotangents and the like."""
+        if self.busy:
+            return
         steps = self.recorder.steps
         while self._matched < len(steps):
             begin, step = self._matched, steps[self._matched]
@@ -598,7 +611,7 @@ class Symbolic:
 
     def step(self, run: Callable, n: Any, g: Any, create: bool) -> Any:
         """A step of a backward, made twice as other calls are."""
-        if not self.about or self.recorder.reason is not None:
+        if not self.about or self.busy or self.recorder.reason is not None:
             return run(n, g, create)
         self.before_step()
         begin = len(self.recorder.steps)
@@ -648,6 +661,24 @@ def _fitted(h: Value, kind: Type) -> Value:
         dims, shape = how
         h = REGISTRY["reshape"](REGISTRY["sum"](h, dim=dims), shape) if dims else REGISTRY["expand"](h, shape)
     return h if h.dtype is kind.dtype else REGISTRY["cast"](h, dtype=kind.dtype)
+
+
+def _refuse_users(function: Callable, *_: Any) -> Any:
+    raise Mismatch("it calls a function of the user's, which is called once")
+
+
+def _alike(result: Any, told: Any) -> bool:
+    """Whether what a call returns can hold no size but those that were told for all."""
+    if isinstance(result, Tensor):
+        return isinstance(told, Value)
+    if type(result) is int and isinstance(told, Dim):
+        return True
+    if isinstance(result, (tuple, list)):
+        same = isinstance(told, (tuple, list)) and len(told) == len(result)
+        return same and all(
+            _alike(a, b) and not isinstance(b, Dim) for a, b in zip(result, told, strict=True)
+        )
+    return type(result) in _PLAIN and type(told) is type(result) and told == result
 
 
 def _nothing(what: Any) -> None:

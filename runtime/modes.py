@@ -466,11 +466,11 @@ class unheard(_Mode):
 
 class on_values(_Mode):
     """Have `answer(function, args, kwargs)` make calls that functions of tensors can't make, and its `draw`
-    make draws of random numbers.
+    make draws of random numbers.  caller: as of `hooked`.
     """
 
-    def __init__(self, answer: Callable):
-        self._changes = {"values": answer}
+    def __init__(self, answer: Callable, caller: Callable):
+        self._changes = {"values": answer, "caller": caller}
 
 
 class hooked(_Mode):

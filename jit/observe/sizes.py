@@ -20,7 +20,7 @@ from ...ir.shapes import dim_of
 from ...runtime import Tensor
 from ..facts import Refusal
 from ..sized import slot_of
-from ..symbolic import LEAST
+from ..symbolic import LEAST, UNKNOWN
 from .guard_text import GuardText
 from .heap import key_of
 from .lifted_numbers import LiftedNumbers
@@ -242,7 +242,7 @@ class Sizes:
         except Refusal:  # so will the recorder of ops say
             return function(*bare[0], **bare[1])
         made, told = self.symbolic.call(function, *bare, again or function, given)
-        if told is None:
+        if told is UNKNOWN:
             for value in (*args, *kwargs.values()):
                 for number in self._lifted(value, DEEPEST):
                     self._numbers.plain(number)
@@ -251,10 +251,12 @@ class Sizes:
 
     def cast(self, function: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call what changes dtypes or copies, and takes nothing of sizes."""
+        self.symbolic.catch_up(len(self._guards.recorder.steps))
         made = function(
             *map(self._numbers.plain, args), **{k: self._numbers.plain(v) for k, v in kwargs.items()}
         )
-        self.symbolic.before_step()
+        if isinstance(made, Tensor):
+            self.symbolic.before_step()
         return made
 
     def operator(self, run: Callable, plain: Callable, operands: Sequence[Any]) -> Any:

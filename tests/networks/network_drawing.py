@@ -137,7 +137,7 @@ def perturbed(x: np.ndarray, rng: np.random.Generator | None, noise: Noise) -> n
 
 
 def sizes_for(seed: int) -> list[int]:
-    """The batch of each call, where that changes; of one alone norms in training refuse to take statistics."""
+    """The batch of each call, where that changes; of one alone norms in training take no statistics."""
     rng = Random(-seed - 1)
     return [rng.choice((2, 2, 3, 3, 4, 5, 6, 7, 8, 9)) for _ in range(6)]
 

@@ -34,6 +34,19 @@ def test_forty_networks_of_the_day():
     hold(requests, *run.findings(requests, 1))
 
 
+def test_eight_networks_of_the_day_on_batches_of_changing_sizes():
+    requests = [*run.requests(range(start := seed_of_the_day() + 50, start + 8), False, True)]
+    hold(requests, *run.findings(requests, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_four_hundred_networks_on_batches_of_changing_sizes():
+    start = seed_of_the_day() + 5000
+    requests = [*run.requests(range(start, start + 400), False, True)]
+    hold(requests, *run.findings(requests, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_two_thousand_networks():
