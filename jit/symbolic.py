@@ -243,8 +243,12 @@ class Symbolic:
         steps = self.recorder.steps
         self.catch_up(len(steps))
         begin = len(steps)
-        with self._occupied():
-            made = function(*args, **kwargs)
+        try:
+            with self._occupied():
+                made = function(*args, **kwargs)
+        except BaseException as error:  # which may be caught: for what sizes it is raised is not known
+            self.pin_all(f"{type(error).__name__} was raised")
+            raise
         if self.recorder.reason is not None:
             return made, UNKNOWN
         return made, self._shadowed(again, given, begin, made)

@@ -55,7 +55,7 @@ def _same_shape(op: str, input: Any, target: Any) -> None:
 
 def _tell_broadcast(op: str, input: Any, target: Any) -> None:
     """Warn of shapes that differ: [n, 1] beside [n] gives n * n losses, which nobody wants."""
-    if tuple(input.shape) != tuple(target.shape):
+    if input.ndim != target.ndim or not all(same(a, b) for a, b in zip(input.shape, target.shape)):
         warnings.warn(
             f"{op}: input {list(input.shape)} and target {list(target.shape)} broadcast, and every element "
             "is compared with several. Please ensure they have the same size.",

@@ -237,6 +237,7 @@ class Interpreting:
                     stack.append(at)
                 if not self.is_known(error):
                     self.new(error)  # C code made it
+                    self.sizes.raised(error)
                 stack.append(error)
                 frame.at = target
                 if operations[target][0] is _PUSH:

@@ -187,6 +187,7 @@ class Items(Contents):
 
     def _of_sizes(self, o: LiftedSize, k: Any) -> Any:
         """An item or a slice of a shape in which sizes are lifted."""
+        raw(o)[k]  # which may raise
         found = o.items[k]
         return self.shape_of(found) if type(k) is slice else found
 

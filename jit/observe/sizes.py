@@ -138,6 +138,8 @@ class Sizes:
         sides = [self._dims.get(x.expression) if type(x) is LiftedInt else x for x in (a, b)]
         if None in sides or not all(type(x) in (int, Dim) for x in sides):
             return
+        if symbol in ("//", "%") and self.symbolic.bounds(sides[1])[0] < 1:
+            return  # as a dimension can't be divided
         try:
             dim = _ARITHMETIC[symbol](*sides)
         except (ShapeError, ArithmeticError):
@@ -248,6 +250,10 @@ class Sizes:
                     self._numbers.plain(number)
             return made
         return self._told(made, told)
+
+    def raised(self, error: BaseException) -> None:
+        """What isn't Python code raised an error that is handled: it may have done so for what sizes are."""
+        self.symbolic.pin_all(f"{type(error).__name__} was raised and handled")
 
     def cast(self, function: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call what changes dtypes or copies, and takes nothing of sizes."""
