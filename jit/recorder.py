@@ -293,6 +293,7 @@ class Recorder:
         flows = op.differentiable and any(
             v is not None and self.flows[v] and not e for v, e in zip(inputs, ended, strict=True)
         )
+        count = len(self.steps)
         if inplace:
             attrs = {name: value for name, value in attrs.items() if name != "inplace"}
             self._written(op, attrs, inputs, outputs, flows, ended, place)
@@ -300,7 +301,7 @@ class Recorder:
             self._viewed(op, attrs, operands[0], inputs, outputs[0], flows, ended, place)
         else:
             self._computed(op, attrs, inputs, outputs, flows, ended, place)
-        if self.symbolic.about:
+        if self.symbolic.about and len(self.steps) > count:  # what is handed through is another's
             self.symbolic.made(outputs, self.steps[-1])
 
     def _computed(

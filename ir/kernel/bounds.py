@@ -55,6 +55,10 @@ def _bounds(kernel: Kernel, expr: Expr, known: dict[Expr, Bounds]) -> Bounds | N
             return known[arg] if source is None or kind(source) in "iub" else None
         case Ref(name) if name in kernel.locals:
             return known.get(kernel.locals[name].value)
+        case Op("select", (Op("lt", (left, right)), one, _)) if known[left][1] < known[right][0]:
+            return known[one]
+        case Op("select", (Op("lt", (left, right)), _, other)) if known[left][0] >= known[right][1]:
+            return known[other]
         case Op("select", (_, one, other)):
             (a, b), (c, d) = known[one], known[other]
             return min(a, c), max(b, d)

@@ -232,6 +232,35 @@ def test_errors_are_those_of_eager():
     close(traced(tensor(20)), tensor(20).view(-1, 4))
 
 
+def test_what_is_handled_may_not_be_raised_for_other_sizes():
+    def f(x):
+        try:
+            y = x.view(-1, 4)
+        except RuntimeError as error:
+            return x * 2, str(error)
+        return y, ""
+
+    traced = jit.trace(f, budget=None)
+    for n in (5, 6, 7, 8, 12, 9):
+        found, wanted = traced(tensor(n)), f(tensor(n))
+        close(found[0], wanted[0])
+        assert found[1] == wanted[1]
+
+
+def test_a_size_alone_is_a_symbol_of_the_code():
+    """The tensor whose size is a number here is not among what the code is given."""
+    serve(lambda x, y: y * x.shape[0], lambda n: (tensor(n, 3), tensor(2)), 2)
+
+
+def test_a_size_less_another_may_divide():
+    serve(lambda x: x * (10 // (x.shape[0] - 5)), lambda n: (tensor(n, 3),), 2, (4, 6, 8, 3, 2, 9))
+
+
+def test_what_is_handed_through_is_no_op():
+    """Which the recorder took for one; on symbols squeeze is one, so each size is recorded."""
+    serve(lambda x: x.squeeze(), lambda n: (tensor(n, 3),), 3, (4, 6, 8, 8, 6))
+
+
 def test_views_of_an_argument_stay_views():
     traced = jit.trace(lambda x: x.view(-1)[: x.shape[0]], budget=None)
     for n in SIZES:
