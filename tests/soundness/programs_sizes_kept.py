@@ -364,6 +364,7 @@ def a_backward_outside(w):
     for n in w.rounds(*ROWS):
         weight.grad = None
         x = data(n, 3).requires_grad_()
+        w.once(f, x)
         y, z = f(x)
         (y.sum() * 2 + z.sum()).backward()
         w.note((y, z, x.grad, weight.grad))
@@ -372,7 +373,7 @@ def a_backward_outside(w):
 @program("sizes")
 def gradients_of_an_argument(w):
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         y = x[1:] * x[:-1]
         (grad,) = t.autograd.grad(y.sum() / max(1, y.shape[0]), x)
         return grad, y
@@ -384,7 +385,7 @@ def gradients_of_an_argument(w):
 def gradients_of_broadcasting(w):
     @w.trace
     def f(x, y):
-        x.requires_grad_(), y.requires_grad_()
+        x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
         (x * y).sin().sum().backward()
         return x.grad, y.grad
 
@@ -397,7 +398,7 @@ def gradients_of_expansions_and_parts(w):
     @w.trace
     def f(x):
         n = x.shape[0]
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         y = x[:1].expand(n, 3) + x.flip(0) + F.pad(x[: n // 2], (0, 0, 0, n - n // 2))
         z = t.cat([y, x[n // 3 :]]).cumsum(0)
         z[-1].sum().backward()
@@ -410,7 +411,7 @@ def gradients_of_expansions_and_parts(w):
 @program("sizes")
 def gradients_of_gradients(w):
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         (first,) = t.autograd.grad((x**3).mean(), x, create_graph=True)
         (second,) = t.autograd.grad(first.square().sum() * x.shape[0], x)
         return first, second
@@ -421,7 +422,7 @@ def gradients_of_gradients(w):
 @program("sizes")
 def a_gradient_that_is_given(w):
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         y = x.t() * 2
         y.backward(t.arange(float(x.numel())).view(3, -1))
         return x.grad
@@ -435,7 +436,7 @@ def hooks_that_look_at_shapes(w):
     w.see(seen=seen)
 
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         y = x * 2
         y.register_hook(lambda g: g * g.shape[0])
         x.register_hook(lambda g: seen.append(tuple(g.shape)))
@@ -459,7 +460,7 @@ def a_function_of_its_own_keeps_sizes(w):
             return (g / ctx.rows).expand(ctx.shape)
 
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         y = Mean.apply(x)
         y.square().sum().backward()
         return y, x.grad
@@ -481,7 +482,7 @@ def a_function_of_its_own_that_saves_parts(w):
             return g * g.shape[0] + F.pad(half, (0, 0, 0, g.shape[0] - half.shape[0]))
 
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         Halves.apply(x).sin().sum().backward()
         return x.grad
 
@@ -527,7 +528,7 @@ def a_gradient_of_a_scalar_for_some_sizes(w):
     """Of one element alone can a gradient be made without being given one."""
 
     def f(x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         x.sum(1).backward()
         return x.grad
 

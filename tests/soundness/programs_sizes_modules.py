@@ -82,13 +82,28 @@ def a_pooling_that_runs_out(w):
 @program("sizes")
 def a_recurrent_network_of_batches(w):
     module = nn.LSTM(3, 4, batch_first=True)
-    served(w, module, lambda n: (n, 2, 3), sizes=(4, 6, 8, 5, 1, 3))
+    w.see(module=module)
+    sized(w, t.no_grad()(lambda x: module(x)), lambda n: (n, 2, 3), sizes=(4, 6, 8, 5, 1, 3))
 
 
 @program("sizes")
 def a_recurrent_network_of_lengths(w):
     module = nn.GRU(3, 4)
-    served(w, module, lambda n: (n, 2, 3), sizes=(4, 6, 3, 5, 1, 2))
+    w.see(module=module)
+    sized(w, t.no_grad()(lambda x: module(x)), lambda n: (n, 2, 3), sizes=(4, 6, 3, 5, 1, 2))
+
+
+@program("sizes", chained=True)
+def a_recurrent_network_is_trained(w):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.out = nn.LSTM(3, 4), nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.out(self.lstm(x)[0][-1])
+
+    trained(w, Last(), lambda m, x: m(x).square().mean(), lambda n: (2, n, 3), sizes=(4, 6, 8, 5, 3))
 
 
 @program("sizes")
@@ -328,7 +343,7 @@ def a_penalty_on_gradients(w):
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
     def loss(m, x):
-        x.requires_grad_()
+        x = x.clone().requires_grad_()
         y = m(x)
         (grad,) = t.autograd.grad(y.sum(), x, create_graph=True)
         return y.mean() + (grad.norm(dim=1) - 1).square().mean()

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 
+import fuzz_sizes
 import pytest
 from battery import EAGER, NAIVE
 from cases import CASES
@@ -14,10 +15,12 @@ from refused_anywhere import WHY, refused_anywhere
 
 import lamina
 from lamina.jit.observe.guard_text import GuardText
+from lamina.jit.observe.sizes import Sizes
 
 DAY = int(os.environ.get("LAMINA_DAY", time.time() // 86_400))  # other programs every day
 QUICK = range(100_000 + 40 * DAY, 100_030 + 40 * DAY)
 LIVES = range(50_000_000 + 40 * DAY, 50_000_030 + 40 * DAY)
+SIZES = 70_000_000 + 40 * DAY
 REFUSED = range(90_000_000 + 40 * DAY, 90_000_025 + 40 * DAY)
 SLOW = range(10_000, 20_000)
 PLANTED = range(30_000, 31_000)
@@ -54,6 +57,17 @@ def test_fuzz_lives():
             tally.run(seed, kind="lives")
     assert not tally.wrong, "\n".join(f"seed {seed}: {found.wrong}" for seed, found in tally.wrong)
     assert tally.counts["served"] > tally.counts["calls"] // 20
+
+
+def test_fuzz_sizes():
+    counts, found = fuzz_sizes.run(SIZES, 30)
+    assert not found, "\n".join(f"seed {seed}: {what}" for seed, what in found)
+    assert counts["with symbols"] > 8
+
+
+def test_fuzz_finds_sizes_that_are_not_guarded(monkeypatch):
+    monkeypatch.setattr(Sizes, "_need", lambda self, condition: None)
+    assert fuzz_sizes.run(0, 60)[1]
 
 
 def test_fuzz_refused_anywhere():
