@@ -69,6 +69,7 @@ class Interpreting:
     refused: str | None
     repeatable: bool
     shadow: Any
+    sizes: Any
 
     frame: Frame | None = None  # the innermost running one
     clock = staticmethod(perf_counter)
