@@ -118,10 +118,10 @@ def without_guards(of: str, monkeypatch) -> None:
     """Have recordings leave out the guards of facts of a kind: an item, an attribute, an argument ..."""
     check = GuardText.check
 
-    def forgetful(self, condition, why, late=False):
+    def forgetful(self, condition, why, late=False, part=None):
         slot = getattr(why, "slot", None)
         if slot is None or slot[1] != of:
-            check(self, condition, why, late)
+            check(self, condition, why, late, part)
 
     monkeypatch.setattr(GuardText, "check", forgetful)
 
