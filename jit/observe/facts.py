@@ -79,7 +79,7 @@ class Facts:
         self.captured, self.path = known.captured, known.path
         self.is_fresh, self.new = fresh.__contains__, fresh.new
         self.is_written, self.before = written.__contains__, written.before
-        self.effect = written.effect
+        self.effect, self.raised = written.effect, self.sizes.raised
         self.plain, self.put, self.standing = numbers.plain, shadow.put, shadow.standing
         self.abandoned = False  # a run that is made anew ends here: no code of the user's runs any more
         self.left_over: list[Reach] = []  # instances that such a run made

@@ -64,12 +64,12 @@ class Interpreting:
     new: Any
     numbers: Any
     plain: Any
+    raised: Any
     recorder: Any
     refuse: Any
     refused: str | None
     repeatable: bool
     shadow: Any
-    sizes: Any
 
     frame: Frame | None = None  # the innermost running one
     clock = staticmethod(perf_counter)
@@ -238,7 +238,7 @@ class Interpreting:
                     stack.append(at)
                 if not self.is_known(error):
                     self.new(error)  # C code made it
-                    self.sizes.raised(error)
+                    self.raised(error)
                 stack.append(error)
                 frame.at = target
                 if operations[target][0] is _PUSH:

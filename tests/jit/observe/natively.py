@@ -52,6 +52,9 @@ class Natively:
     def new(self, value):
         return value
 
+    def raised(self, error):
+        pass
+
     def is_known(self, value):
         return False
 
