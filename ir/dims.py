@@ -431,15 +431,20 @@ class Condition:
 _RELATIONS: dict[str, Any] = {"==": eq, "!=": ne, ">=": ge}
 _collecting = OpenBlocks()
 _limiting = OpenBlocks()
+_hinting = OpenBlocks()
 
 
 class limits:
-    """Says in its block between what sizes symbols lie: `with limits({"n": (2, inf)})`."""
+    """Says in its block between what sizes symbols lie: `with limits({"n": (2, inf)})`, and as is said around it."""
 
     def __init__(self, limits: Mapping[str, tuple[float, float]]):
-        self.limits = limits
+        self.limits = dict(limits)
 
     def __enter__(self) -> None:
+        around = _limiting.innermost()
+        for name, (low, high) in (around.limits if around is not None else {}).items():
+            least, most = self.limits.get(name, (low, high))
+            self.limits[name] = max(low, least), min(high, most)
         _limiting.enter(self)
 
     def __exit__(self, *_: object) -> None:
@@ -484,6 +489,44 @@ def at_least(a: int | Dim, b: int | Dim) -> bool:
         return a >= b
     answer = _answer(a, ">=", b)
     return _assumed(a, ">=", b) if answer is None else answer
+
+
+def is_at_least(a: int | Dim, b: int | Dim) -> bool:
+    """Whether a >= b is known for all sizes."""
+    if not (isinstance(a, Dim) or isinstance(b, Dim)):
+        return a >= b
+    return _answer(a, ">=", b) is True
+
+
+class hints:
+    """Says in its block what sizes symbols have for once, to choose by: what is chosen must be right for all.
+
+    Questions about sizes are not answered by them.
+    """
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self.sizes = sizes
+
+    def __enter__(self) -> None:
+        _hinting.enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        _hinting.leave(self)
+
+
+def hint(dim: int | Dim) -> int:
+    """The size for once.  Raises ShapeError where `hints` says none."""
+    return evaluate(dim, _for_once()) if isinstance(dim, Dim) else dim
+
+
+def has_hint(dim: int | Dim) -> bool:
+    """Whether a size is a number, or has one for once."""
+    return not isinstance(dim, Dim) or symbols_of(dim) <= _for_once().keys()
+
+
+def _for_once() -> Mapping[str, int]:
+    block = _hinting.innermost()
+    return {} if block is None else block.sizes
 
 
 def _answer(a: int | Dim, relation: str, b: int | Dim) -> bool | None:

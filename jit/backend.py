@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cache
 from operator import itemgetter
@@ -25,6 +25,7 @@ from ..ir import collector
 from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
+from ..ir.specialise import specialise
 from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
@@ -32,6 +33,7 @@ from ..passes.programs.program import Array, Host, Program
 from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
+from .template import Template, Unfit
 from .tuning import Clock, Tuned, shown, tune, with_schedules
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
@@ -66,7 +68,6 @@ class Compiled:
         self.from_disk = self._load(key)
         if not self.from_disk:
             self._compile(key)
-        self._pick = _picked(self.main_params)
         self.seconds = perf_counter() - start
 
     def _compile(self, key: str) -> None:
@@ -79,20 +80,25 @@ class Compiled:
                 shown(None)
                 self.searching = perf_counter() - began
             executables = compiled([weights, main] if weights.results else [main])
-        position = {array: i for i, array in enumerate(self._params)}
-        self.first_params = [position[a] for a in weights.params] if weights.results else []
-        self.first_key = _structure(weights)
-        handed = {array: -1 - j for j, array in enumerate(weights.results)}
-        self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
-        self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
         self.first = executables[0] if weights.results else None
         self.main = executables[-1]
+        self._settle(weights, main)
         about = [self.first_params, self.main_params, self.kernel_names, list(map(astuple, self.tuned))]
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:
             self.target.store(f"{key} weights", self.first)
         self.target.store(f"{key} main", self.main)
         del held
+
+    def _settle(self, weights: Program, main: Program) -> None:
+        """Note which param goes where, and what runs."""
+        position = {array: i for i, array in enumerate(self._params)}
+        self.first_params = [position[a] for a in weights.params] if weights.results else []
+        self.first_key = _structure(weights)
+        handed = {array: -1 - j for j, array in enumerate(weights.results)}
+        self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
+        self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
+        self._pick = _picked(self.main_params)
 
     def _load(self, key: str) -> bool:
         data = disk.default().get(disk.key("about", key))
@@ -108,7 +114,7 @@ class Compiled:
         self.first = self.target.load(f"{key} weights") if prepared else None
         if main is None or (self.first is None and prepared):
             return False
-        self.main = main
+        self.main, self._pick = main, _picked(self.main_params)
         return True
 
     def _programs(self) -> tuple[Program, Program]:
@@ -160,6 +166,34 @@ class Compiled:
             "kernels": len(self.kernel_names[1]),
             "hosts": sum(name.startswith("host.") for names in self.kernel_names for name in names),
         }
+
+
+class Fitted(Compiled):
+    """A graph of symbols as code for some of their sizes, from the programs that all sizes share."""
+
+    def __init__(self, template: Template, sizes: Mapping[str, int], frozen: frozenset[int], options: Options):
+        start = perf_counter()
+        self.template, self.sizes = template, dict(sizes)
+        self.into, self.frozen, self.target = template.into, frozen, template.target
+        self.options = replace(options, limits=template.target.limits)
+        self.complexes, self.tuned, self.searching, self.from_disk = None, [], 0.0, False
+        self.first, self.main = template.at(sizes)
+        self._params = template.params
+        self._settle(template.weights, template.main)
+        self.seconds = perf_counter() - start
+
+    @property
+    def before(self) -> Graph:  # type: ignore[override]
+        return specialise(self.template.graph, self.sizes)
+
+    @property
+    def graph(self) -> Graph:
+        return specialise(self.template.optimised, self.sizes)
+
+    def _programs(self) -> tuple[Program, Program]:
+        """Those of these sizes alone, which do the same."""
+        program = self.target.program(self.graph, self.into, replace(self.options, frozen=self.frozen))
+        return self.target.split(program, self.frozen)
 
 
 class Bound:
@@ -231,6 +265,7 @@ def _picked(positions: Sequence[int]) -> Any:
 
 _known: WeakValueDictionary[tuple, Compiled] = WeakValueDictionary()
 _kept: OrderedDict[tuple, Compiled] = OrderedDict()
+_templates: OrderedDict[tuple, Template | None] = OrderedDict()
 _lock = fork_safe_lock()
 
 
@@ -273,6 +308,55 @@ def compile_graph(
     return Bound(made, prologues)
 
 
+def compile_sized(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    *,
+    into: Sequence[int | None] = (),
+    frozen: frozenset[int] = frozenset(),
+    options: Options = DEFAULT,
+    target: Target = CPU,
+    clock: Clock | None = None,
+    prologues: dict[Any, Prologue] | None = None,
+) -> Bound:
+    """A graph of symbols ready to run at some of their sizes; otherwise as `compile_graph`."""
+    template = template_of(graph, sizes, into=into, frozen=frozen, options=options, target=target)
+    if template is not None:
+        return Bound(Fitted(template, sizes, frozen, options), prologues)
+    return compile_graph(
+        specialise(graph, sizes), into=into, frozen=frozen, options=options, target=target, clock=clock,
+        prologues=prologues,
+    )  # fmt: skip
+
+
+def template_of(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    *,
+    into: Sequence[int | None] = (),
+    frozen: frozenset[int] = frozenset(),
+    options: Options = DEFAULT,
+    target: Target = CPU,
+) -> Template | None:
+    """The programs of a graph of symbols, made when they are first asked for; None where there are none."""
+    into = tuple(into) or (None,) * len(graph.results)
+    key = (_text(graph), into, frozen, options, target.name)
+    with _lock:
+        if key in _templates:
+            _templates.move_to_end(key)
+            return _templates[key]
+    wanted = replace(options, frozen=frozen, limits=target.limits)
+    try:
+        made: Template | None = Template(graph, into, frozen, wanted, target, sizes)
+    except Unfit:
+        made = None
+    with _lock:
+        _templates[key] = made
+        while len(_templates) > KEPT:
+            _templates.popitem(last=False)
+    return made
+
+
 def tuned_options(seconds: float) -> Options:
     """The options of a trace that is to be tuned, if nothing forbids it."""
     if not seconds or determinism.is_asked():
@@ -302,3 +386,4 @@ def forget() -> None:
     with _lock:
         _known.clear()
         _kept.clear()
+        _templates.clear()

@@ -7,7 +7,7 @@ else in `jit` is the same for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Protocol
@@ -76,6 +76,11 @@ class Target(Protocol):
         nodes: of the graph that they will be made of, so that it can get ready meanwhile.
         """
 
+    def at_sizes(
+        self, program: Program, sizes: Mapping[str, int], known: MutableMapping[tuple[str, ...], Any]
+    ) -> Executable:
+        """A program of symbols at some of their sizes.  known: what was compiled before, by its texts."""
+
     def apart(self, program: Program) -> Executable | None:
         """One that tells this thread's profiler of each kernel; None where that can't be."""
 
@@ -123,6 +128,11 @@ class Cpu:
             if not workers.library.cache_info().currsize:
                 made.foresee(workers.text())  # which the first program to be loaded would wait for
             yield lambda programs: native.Executable.of_programs(programs, made)
+
+    def at_sizes(
+        self, program: Program, sizes: Mapping[str, int], known: MutableMapping[tuple[str, ...], Any]
+    ) -> Executable:
+        return native.Executable.at_sizes(program, sizes, known)
 
     def apart(self, program: Program) -> Executable | None:
         return native.Executable(program, apart=True)
@@ -184,6 +194,11 @@ class Cuda:
     def compiler(self, nodes: int) -> Iterator[Compiler]:
         machine = cuda.machine_of(self.ordinal)
         yield lambda programs: [cuda.Executable(program, machine) for program in programs]
+
+    def at_sizes(
+        self, program: Program, sizes: Mapping[str, int], known: MutableMapping[tuple[str, ...], Any]
+    ) -> Executable:
+        raise NotImplementedError("launches are of sizes that are known")
 
     def apart(self, program: Program) -> Executable | None:
         return None  # kernels run on after they are launched

@@ -675,26 +675,28 @@ class TracedFunction:
         except GradError as error:
             raise Refusal(str(error)) from None
         clock = Clock()
-        compile_graph = functools.partial(
-            backend.compile_graph, target=self._target, options=backend.tuned_options(self._tune), clock=clock
-        )
+        settings: dict[str, Any] = {"target": self._target, "options": backend.tuned_options(self._tune)}
+        compile_graph = functools.partial(backend.compile_graph, clock=clock, **settings)
+        compile_sized = functools.partial(backend.compile_sized, clock=clock, **settings)
 
-        def coded(segment: Segment, prologues: dict, graph: Graph) -> Any:
-            how = {"prologues": prologues} if segment.symbols else {}
-            return compile_graph(graph, into=segment.into, frozen=segment.frozen, **how)
+        def coded(segment: Segment, prologues: dict, sizes: dict[str, int]) -> Any:
+            how = {"into": segment.into, "frozen": segment.frozen}
+            if not sizes:
+                return compile_graph(segment.graph, **how)
+            return compile_sized(segment.graph, sizes, prologues=prologues, **how)
 
-        def live(graph: Graph) -> Any:
+        def live(sizes: dict[str, int]) -> Any:
             assert derived is not None
-            return derived(graph, compile_graph=compile_graph)
+            return derived(specialise(recording.graph, sizes), compile_graph=compile_graph)
 
         def build() -> None:
             began = self._ledger.clock()
             if recording.live:
-                end.live = self._for_sizes(recording, recording.graph, recording.symbols, live)
+                end.live = self._for_sizes(recording, recording.symbols, live)
             if not recording.live or self._verify:
                 for segment in made:
                     code = functools.partial(coded, segment, {})
-                    segment.code = self._for_sizes(recording, segment.graph, segment.symbols, code)
+                    segment.code = self._for_sizes(recording, segment.symbols, code)
             path.compile = self._ledger.clock() - began
             path.compile -= clock.seconds
             self._ledger.searching += clock.seconds
@@ -715,17 +717,17 @@ class TracedFunction:
         self._offer(tree, hung)
 
     def _for_sizes(
-        self, recording: Recording, graph: Graph, symbols: Mapping[str, int], make: Callable[[Graph], Any]
-    ) -> Any:  # fmt: skip
+        self, recording: Recording, symbols: Mapping[str, int], make: Callable[[dict[str, int]], Any]
+    ) -> Any:
         """What is made of a graph; where it has symbols, for each set of sizes, those of the run at once."""
         if not symbols:
-            return make(graph)
+            return make({})
         sizes = tuple([recording.sizes[name] for name in symbols])
         ledger, log = self._ledger, self._log
 
         def for_sizes(named: dict[str, int]) -> Any:
             start = ledger.clock()
-            made = make(specialise(graph, named))
+            made = make(named)
             if len(sized):
                 ledger.compiled(ledger.clock() - start)
             return made

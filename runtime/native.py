@@ -15,7 +15,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import partial
 from itertools import islice
@@ -96,6 +96,35 @@ class Executable:
         return made
 
     @classmethod
+    def at_sizes(
+        cls,
+        program: Program,
+        sizes: Mapping[str, int],
+        known: MutableMapping[tuple[str, ...], Any],
+    ) -> Executable:
+        """A program of symbols at some of their sizes.
+
+        known: the code made before, by its texts.
+        """
+        start = time.perf_counter()
+        target = _usable(None)
+        linked = link(program, target, guard=guard.MODE, sizes=sizes)
+        before = known.get(linked.texts)
+        made = cls.__new__(cls)
+        if before is None:
+            with Compiler(target) as compiler:
+                for text in linked.texts:
+                    compiler.add(text)
+                objects = compiler.objects()
+            made._made(linked, objects, compiler, time.perf_counter() - start)
+            known[linked.texts] = made._library, made.objects
+        else:
+            library, objects = before
+            made.statistics, made._calls = Statistics(time.perf_counter() - start), {}
+            made._load(linked.manifest, linked.constants, objects, target, None, library=library)
+        return made
+
+    @classmethod
     def of_parts(
         cls,
         manifest: NativeManifest,
@@ -122,13 +151,14 @@ class Executable:
         target: Target,
         threads: int | None,
         arena: Callable[[int], np.ndarray] = memory.arena,
+        library: Library | None = None,
     ) -> None:
         start = time.perf_counter()
         if threads is not None and threads < 1:
             raise ArgumentValueError(f"Executable(threads): at least 1, not {threads}")
         self.manifest, self.objects, self.target = manifest, tuple(objects), target
         self.constants = tuple(np.ascontiguousarray(value) for value in constants)
-        self._library = Library(objects, target)
+        self._library = library or Library(objects, target)
         self._most = threads or NO_LIMIT
         self._arena = arena
         if manifest.guard:
@@ -277,8 +307,9 @@ class _Frame:
         self.table[MOST] = executable._most
         self.table[ARENA] = memory.address(self.arena)
         if manifest.guard:
-            self.table[-1] = guard.witness()
+            self.table[manifest.first_number - 1] = guard.witness()
             self.constants = tuple(guard.copy(value, manifest.guard) for value in self.constants)
+        self.table[manifest.first_number :] = manifest.numbers
         for n, constant in enumerate(self.constants):
             self.table[manifest.slot(Place("constant", n))] = memory.address(constant)
         self.address = memory.address(self.table)

@@ -1,34 +1,39 @@
-"""Affine indices over the axes of a kernel and its symbols, and what can be proved about their bounds."""
+"""Affine indices over the axes of a kernel, and what can be proved about their bounds.
+
+Coefficients and constants are numbers or dimensions of the kernel's symbols (`ir/dims.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-Extent = int | str  # a number of points, or the symbol that stands for it until the kernel is bound
+from ..dims import Dim, is_at_least, substitute
+
+Extent = int | Dim  # a number of points, or what it is in the symbols until the kernel is bound
 
 
 @dataclass(frozen=True)
 class Affine:
-    """sum of coefficient * name, plus a constant, a name being an axis or a symbol.
+    """sum of coefficient * axis, plus a constant.
 
     Terms are sorted by name and no coefficient is zero, so that equal indices compare equal.
     """
 
-    terms: tuple[tuple[str, int], ...] = ()
-    constant: int = 0
+    terms: tuple[tuple[str, Extent], ...] = ()
+    constant: Extent = 0
 
     @staticmethod
-    def of(terms: Mapping[str, int], constant: int = 0) -> Affine:
-        found = [pair for pair in terms.items() if pair[1]]
+    def of(terms: Mapping[str, Extent], constant: Extent = 0) -> Affine:
+        found = [pair for pair in terms.items() if not _is_zero(pair[1])]
         if len(found) > 1:
             found.sort()
         return Affine(tuple(found), constant)
 
     def __add__(self, other: Affine) -> Affine:
         if not other.terms:
-            return Affine(self.terms, self.constant + other.constant) if other.constant else self
-        if not self.terms and not self.constant:
+            return self if _is_zero(other.constant) else Affine(self.terms, self.constant + other.constant)
+        if not self.terms and _is_zero(self.constant):
             return other
         terms = dict(self.terms)
         for name, coefficient in other.terms:
@@ -38,13 +43,14 @@ class Affine:
     def __sub__(self, other: Affine) -> Affine:
         return self + other * -1
 
-    def __mul__(self, factor: int) -> Affine:
+    def __mul__(self, factor: Extent) -> Affine:
         if factor == 1:
             return self
-        terms = tuple([(name, c * factor) for name, c in self.terms]) if factor else ()
-        return Affine(terms, self.constant * factor)
+        if _is_zero(factor):
+            return ZERO
+        return Affine(tuple([(name, c * factor) for name, c in self.terms]), self.constant * factor)
 
-    def coefficient(self, name: str) -> int:
+    def coefficient(self, name: str) -> Extent:
         return next((c for n, c in self.terms if n == name), 0)
 
     @property
@@ -52,29 +58,24 @@ class Affine:
         return frozenset(name for name, _ in self.terms)
 
     def bind(self, symbols: Mapping[str, int]) -> Affine:
-        """With each symbol of `symbols` replaced by its number."""
-        known = sum(c * symbols[name] for name, c in self.terms if name in symbols)
-        return Affine.of({n: c for n, c in self.terms if n not in symbols}, self.constant + known)
+        """With a number in place of each symbol of `symbols`."""
+        terms = {name: substitute(c, symbols) for name, c in self.terms}
+        return Affine.of(terms, substitute(self.constant, symbols))
 
-    def bounds(self, extents: Mapping[str, Extent]) -> tuple[Affine, Affine]:
-        """The least and the greatest value, inclusive, over the axes of `extents`, affine in the symbols."""
-        low = high = Affine((), self.constant)
+    def bounds(self, extents: Mapping[str, Extent]) -> tuple[Extent, Extent]:
+        """The least and the greatest value, inclusive, over all points of the axes, which have some."""
+        low = high = self.constant
         for name, coefficient in self.terms:
-            if name not in extents:
-                low, high = low + Affine(((name, coefficient),)), high + Affine(((name, coefficient),))
-                continue
-            span = (as_affine(extents[name]) - Affine((), 1)) * coefficient
-            low, high = (low, high + span) if coefficient > 0 else (low + span, high)
+            span = (extents[name] - 1) * coefficient
+            if coefficient > 0 if type(coefficient) is int else is_at_least(coefficient, 0):
+                high = high + span
+            else:
+                low = low + span
         return low, high
 
-    def is_nonnegative(self, positive: Collection[str] = ()) -> bool:
-        """Whether this is provably >= 0 for symbols >= 0, those in `positive` being >= 1."""
-        least = self.constant + sum(c for name, c in self.terms if name in positive)
-        return least >= 0 and all(c > 0 for _, c in self.terms)
-
     def __str__(self) -> str:
-        parts = [name if c == 1 else f"-{name}" if c == -1 else f"{c}*{name}" for name, c in self.terms]
-        if self.constant or not parts:
+        parts = [_spelled(c, name) for name, c in self.terms]
+        if not parts or not _is_zero(self.constant):
             parts.append(str(self.constant))
         return "+".join(parts).replace("+-", "-")
 
@@ -82,8 +83,19 @@ class Affine:
 ZERO = Affine()
 
 
-def as_affine(value: Affine | int | str) -> Affine:
-    """The Affine that an integer, an axis or a symbol stands for."""
+def _is_zero(number: Extent) -> bool:
+    return type(number) is not Dim and not number
+
+
+def _spelled(coefficient: Extent, name: str) -> str:
+    if isinstance(coefficient, Dim):
+        text = str(coefficient)
+        return f"{text}*{name}" if text.isidentifier() else f"({text})*{name}"
+    return name if coefficient == 1 else f"-{name}" if coefficient == -1 else f"{coefficient}*{name}"
+
+
+def as_affine(value: Affine | Extent | str) -> Affine:
+    """The Affine that a number, a dimension or an axis stands for."""
     if isinstance(value, Affine):
         return value
-    return Affine(((value, 1),)) if isinstance(value, str) else Affine((), int(value))
+    return Affine(((value, 1),)) if isinstance(value, str) else Affine((), value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..dims import Dim
 from .form import Kernel
 from .scalar import Cast, Const, Coordinate, Expr, Op, Ref, in_order, walk
 from .types import greatest, kind, least
@@ -49,7 +50,7 @@ def _bounds(kernel: Kernel, expr: Expr, known: dict[Expr, Bounds]) -> Bounds | N
             return int(value), int(value)
         case Coordinate(index):
             low, high = index.bounds(kernel.extents)
-            return None if low.terms or high.terms else (low.constant, high.constant)
+            return None if isinstance(low, Dim) or isinstance(high, Dim) else (low, high)
         case Cast(_, arg, False):
             source = kernel.dtype_of(arg)
             return known[arg] if source is None or kind(source) in "iub" else None

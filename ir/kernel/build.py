@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..dims import Dim, has_hint
 from ..dtypes import DType
 from ..errors import KernelError, Unsayable
 from ..types import Type
-from .affine import Affine, as_affine
+from .affine import Affine, Extent, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, identity
 from .infer import dtype_of
 from .scalar import Const, Expr, Op, cast, const, coordinate, op, read, ref
@@ -53,7 +54,7 @@ class Index:
         return Index(_affine(other) - self.affine) if _is_affine(other) else op("sub", other, self.expr)
 
     def __mul__(self, other: Any) -> Any:
-        return Index(self.affine * other) if isinstance(other, int) else op("mul", self.expr, _scalar(other))
+        return Index(self.affine * other) if isinstance(other, (int, Dim)) else op("mul", self.expr, _scalar(other))
 
     __rmul__ = __mul__
 
@@ -98,15 +99,19 @@ def _is_one(value: Any) -> bool:
 
 
 def _is_affine(value: Any) -> bool:
-    return isinstance(value, Index) or hasattr(value, "__index__") and not isinstance(value, bool)
+    return isinstance(value, (Index, Dim)) or hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def _affine(value: Any) -> Affine:
-    return value.affine if isinstance(value, Index) else Affine((), value.__index__())
+    if isinstance(value, Index):
+        return value.affine
+    return Affine((), value if isinstance(value, Dim) else value.__index__())
 
 
 def _scalar(value: Any) -> Any:
     """An index or a kept value as the expression that it stands for; anything else as it is."""
+    if isinstance(value, Dim):
+        return coordinate(Affine((), value))
     return value.expr if isinstance(value, (Index, Kept)) else value
 
 
@@ -363,7 +368,7 @@ class KernelBuilder:
     # ---- inside
     def _buffer(self, name: str, t: Type) -> Buffer:
         for n in t.shape:
-            if not isinstance(n, int):
+            if not has_hint(n):
                 raise Unsayable(f"{self.name}: a kernel is built for known sizes", f"{name}: {t}")
         return Buffer(self._name(name), t.dtype.short, t.shape)
 
@@ -375,8 +380,8 @@ class KernelBuilder:
         self._taken.add(name)
         return name
 
-    def _axis(self, stem: str, extent: int) -> Axis:
-        axis = Axis(self._name(stem), int(extent))
+    def _axis(self, stem: str, extent: Extent) -> Axis:
+        axis = Axis(self._name(stem), extent)
         self._axes[axis.name] = axis
         return axis
 

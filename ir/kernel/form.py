@@ -18,8 +18,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from math import inf
+from typing import Any, cast
 
+from ..dims import Dim, is_at_least, limits, symbols_of
 from ..errors import KernelError
 from .affine import Affine, Extent
 from .infer import dtype_of
@@ -75,15 +77,15 @@ class Buffer:
             raise KernelError("a buffer has one stride for each dimension", f"buffer: {self}")
 
     @cached_property
-    def strides(self) -> tuple[int, ...]:
-        """In elements.  The kernel must be bound."""
+    def strides(self) -> tuple[Extent, ...]:
+        """In elements."""
         if self.layout is not None:
-            return self.layout  # type: ignore[return-value]
+            return self.layout
         return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
 
     def offset(self, index: Index) -> Affine:
         """The affine part of an element offset; indirect parts are left out."""
-        terms, constant = dict[str, int](), 0
+        terms, constant = dict[str, Extent](), cast("Extent", 0)
         for part, stride in zip(index, self.strides, strict=True):
             if isinstance(part, Affine):
                 constant += part.constant * stride
@@ -243,17 +245,21 @@ def _loops(axes: tuple[Axis, ...]) -> str:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Inputs, outputs, parallel axes and stages.
-
-    `symbols` are integers given when the kernel is bound (ir/kernel/substitute.py) or run.
-    """
+    """Inputs, outputs, parallel axes and stages."""
 
     name: str
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     parallel: tuple[Axis, ...]
     stages: tuple[Stage, ...]
-    symbols: tuple[str, ...] = ()
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """What its sizes are made of: integers given when it is bound (ir/kernel/substitute.py) or run."""
+        sizes = [axis.extent for axis in self.axes]
+        for buffer in self.buffers.values():
+            sizes += [*buffer.shape, *(buffer.layout or ())]
+        return tuple(sorted({name for n in sizes if type(n) is Dim for name in symbols_of(n)}))
 
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
@@ -328,7 +334,7 @@ class Kernel:
         for part in () if expr in known else in_order(expr):
             if part not in known:
                 below = (known[child] for child in part.below)
-                known[part] = self._own_axes(part).difference(self.symbols).union(*below)
+                known[part] = self._own_axes(part).union(*below)
         return known[expr]
 
     def _own_axes(self, expr: Expr) -> frozenset[str]:
@@ -352,17 +358,13 @@ class Kernel:
     def inside(self, part: Affine, size: Extent) -> bool:
         """Whether 0 <= part < size is provable wherever the part's axes have any points at all."""
         used = [self.extents.get(name) for name, _ in part.terms]
-        if 0 in used:
-            return True
-        sizes = [extent for extent in used if isinstance(extent, int)]
-        if isinstance(size, int) and len(sizes) == len(used):  # without symbols, as nearly always
-            spans = [by * (extent - 1) for (_, by), extent in zip(part.terms, sizes, strict=True)]
-            least = part.constant + sum(span for span in spans if span < 0)
-            return least >= 0 and part.constant + sum(span for span in spans if span > 0) < size
+        if 0 in used or None in used:
+            return 0 in used
         low, high = part.bounds(self.extents)
-        positive = {extent for extent in self.extents.values() if isinstance(extent, str)}
-        room = Affine.of({size: 1}, -1) if isinstance(size, str) else Affine((), size - 1)
-        return low.is_nonnegative(positive) and (room - high).is_nonnegative(positive)
+        if type(low) is int and type(high) is int and type(size) is int:  # without symbols, as nearly always
+            return low >= 0 and high < size
+        with limits({name: (1, inf) for n in (*used, size) if n is not None for name in symbols_of(n)}):
+            return is_at_least(low, 0) and is_at_least(size - 1, high)
 
     @cached_property
     def reads(self) -> tuple[tuple[Stage, Read], ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..dims import Dim, substitute
 from ..errors import KernelError
 from .affine import ZERO, Affine, Extent, as_affine
 from .form import Axis, Buffer, Fold, Index, Kernel, Local, Stage, Store, Subscript, names
@@ -39,7 +40,7 @@ from .types import NUMPY, is_floating
 class Substitution:
     """What stands in place of the parts of a kernel; what is not named stays.  Expressions are visited once.
 
-    indices: in every index, for an axis or a symbol: an affine or a computed index.
+    indices: in every index, for an axis: an affine or a computed index.
     axes:    where an axis runs: the first axis where it stood, the others last; none where it is gone.
     buffers: the arrays under the old ones' names.
     at:      by those names: the index into the new array, of the one into the old in terms of `indices`.
@@ -47,6 +48,7 @@ class Substitution:
     refs:    for the result of a stage: an expression as it stands, or a Local, for its value in turn.
     exprs:   for whole expressions, which are then not looked into.
     reads:   what is made of each read in the new terms.
+    numbers: what becomes of each affine index, where sizes are others.
     """
 
     indices: Mapping[str, Subscript] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class Substitution:
     refs: Mapping[str, Expr | Local] = field(default_factory=dict)
     exprs: Mapping[Expr, Expr] = field(default_factory=dict)
     reads: Callable[[Read], Expr] | None = None
+    numbers: Callable[[Affine], Affine] | None = None
     _made: dict[Expr, Expr] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +107,8 @@ class Substitution:
         """One part of an index, affine as long as it can be."""
         if isinstance(part, Expr):
             return self.expr(part)
+        if self.numbers is not None:
+            part = self.numbers(part)
         if self.indices.keys().isdisjoint(part.names):
             return part
         total, computed = Affine((), part.constant), list[Expr]()
@@ -112,11 +117,13 @@ class Substitution:
             if isinstance(place, Affine):
                 total = total + place * factor
             else:
-                computed.append(cast(place, "i64") if factor == 1 else op("mul", cast(place, "i64"), factor))
+                of = coordinate(Affine((), factor)) if isinstance(factor, Dim) else factor
+                computed.append(cast(place, "i64") if factor == 1 else op("mul", cast(place, "i64"), of))
         if not computed:
             return total
         if total != ZERO:
-            computed.append(coordinate(total) if total.terms else const(total.constant, "i64"))
+            known = not total.terms and type(total.constant) is int
+            computed.append(const(total.constant, "i64") if known else coordinate(total))
         found, *rest = computed
         for more in rest:
             found = op("add", found, more)
@@ -186,15 +193,15 @@ def bind(kernel: Kernel, **symbols: int) -> Kernel:
     if not symbols:
         return kernel
 
-    def sizes(extents: tuple[Extent, ...]) -> tuple[int, ...]:
-        return tuple(symbols[n] if isinstance(n, str) else n for n in extents)
+    def sizes(extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        return tuple(substitute(n, symbols) for n in extents)
 
     bound = Substitution(
-        indices={name: as_affine(number) for name, number in symbols.items()},
         axes={a.name: (Axis(a.name, *sizes((a.extent,))),) for a in kernel.axes},
         buffers={
             b.name: replace(b, shape=sizes(b.shape), layout=None if b.layout is None else sizes(b.layout))
             for b in kernel.buffers.values()
         },
+        numbers=lambda part: part.bind(symbols),
     )
-    return bound.kernel(kernel).replace(symbols=())
+    return bound.kernel(kernel)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..dims import symbol
 from ..errors import KernelError
 from ..types import LARGEST
 from .affine import Affine, Extent, as_affine
@@ -64,7 +65,14 @@ def parse(text: str, first: int = 1) -> Kernel:
         parallel = reader.axes()
         reader.end()
     scope.axes |= {axis.name for axis in parallel}
-    return Kernel(name, inputs, outputs, parallel, tuple(_stages(lines[2:-1], scope)), symbols)
+    made = Kernel(name, inputs, outputs, parallel, tuple(_stages(lines[2:-1], scope)))
+    if {*symbols} != {*made.symbols}:
+        raise KernelError(
+            "a kernel declares the symbols that its sizes are made of",
+            f"kernel: {name}[{', '.join(symbols)}]",
+            f"declare: {name}[{', '.join(made.symbols)}]",
+        )
+    return made
 
 
 @contextmanager
@@ -243,7 +251,7 @@ class _Reader:
 
     # ---- headers
     def extent(self) -> Extent:
-        return int(self.take()) if self.peek().isdigit() else self.name()
+        return int(self.take()) if self.peek().isdigit() else symbol(self.name())
 
     def stride(self) -> Extent:
         if self.peek() != "-":
@@ -330,9 +338,10 @@ class _Reader:
             if sign in "+-":
                 made = left + right if sign == "+" else left - right
             elif sign == "*" and not (left.terms and right.terms):
-                made = right * left.constant if not left.terms else left * right.constant
+                made = left * right.constant if left.terms else right * left.constant
             if made is not None:
-                if any(abs(c) > LARGEST for c in (made.constant, *(c for _, c in made.terms))):
+                numbers = (made.constant, *(c for _, c in made.terms))
+                if any(abs(c) > LARGEST for c in numbers if isinstance(c, int)):
                     raise KernelError("the numbers of an index are below 2**63")
                 return made
         return VOCABULARY[_WORDS[sign]](_value(left), _value(right))
@@ -380,7 +389,8 @@ class _Reader:
         if token in self.scope.axes or token in self.scope.symbols:
             if not index and token in self.scope.axes:
                 raise KernelError(f"a coordinate is no value by itself: write coord({token})")
-            return Affine(((token, 1),)) if index else coordinate(token)
+            place = as_affine(token if token in self.scope.axes else symbol(token))
+            return place if index else coordinate(place)
         return ref(token)
 
     def call(self, name: str) -> Expr:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import combinations
+from operator import itemgetter
 
+from ..dims import Dim, is_at_least
 from ..errors import KernelError
 from ..types import LARGEST, RANK
-from .affine import Affine, Extent, as_affine
+from .affine import Affine, Extent
 from .bounds import bounds
 from .form import ACCUMULATE, COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, names
 from .infer import check_constants, is_integer
@@ -54,13 +56,6 @@ def _check_names(kernel: Kernel) -> None:
             raise KernelError(
                 f"{kernel.name}: an axis has one extent",
                 f"axis {axis.name}: {kernel.extents[axis.name]}, {axis.extent}",
-            )
-    extents = [axis.extent for axis in kernel.axes]
-    extents += [e for b in kernel.buffers.values() for e in (*b.shape, *(b.layout or ()))]
-    for extent in extents:
-        if isinstance(extent, str) and extent not in kernel.symbols:
-            raise KernelError(
-                f"{kernel.name}: the symbol {extent} is not declared", f"declare it: {kernel.name}[{extent}]"
             )
     for extent in (
         *(axis.extent for axis in kernel.axes),
@@ -163,9 +158,9 @@ class _Scope:
                 f"axes: {', '.join(sorted(inside)) or 'none'}",
                 f"at: {stage}",
             )
-        extents = ((self.kernel.extents.get(name, 1), c) for name, c in part.terms)
-        reach = sum(abs(c) * (e if isinstance(e, int) else 1) for e, c in extents)
-        if abs(part.constant) + reach > LARGEST:
+        terms = [(self.kernel.extents[name], c) for name, c in part.terms]
+        reach = sum(abs(c) * (e if isinstance(e, int) else 1) for e, c in terms if isinstance(c, int))
+        if (abs(part.constant) if isinstance(part.constant, int) else 0) + reach > LARGEST:
             raise KernelError(
                 f"{self.kernel.name}: an index leaves an int64", f"index: {part}", f"at: {stage}"
             )
@@ -226,7 +221,7 @@ class _Scope:
             if isinstance(part, Affine) or any(isinstance(expr, (Read, Ref)) for expr in walk(part)):
                 continue
             low, high = bounds(kernel, part)
-            if low < 0 or high >= int(size):
+            if low < 0 or not is_at_least(size - 1, high):
                 raise KernelError(
                     f"{kernel.name}: {place} may leave dimension {d} of {buffer}",
                     f"at: {stage}",
@@ -305,14 +300,6 @@ def _is_empty(kernel: Kernel, stage: Stage) -> bool:
 
 
 # ---- written once ---------------------------------------------------------------------------------
-Count = dict[tuple[str, ...], int]  # a polynomial in the symbols: monomial -> coefficient
-
-
-def _product(extents: tuple[Extent, ...]) -> Count:
-    number = math.prod(e for e in extents if isinstance(e, int))
-    return {tuple(sorted(e for e in extents if isinstance(e, str))): number} if number else {}
-
-
 def _check_written(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
     """Each element once; at most once in place; any number of times where a store says how to combine."""
     combines = {store.combine for store in stores}
@@ -320,31 +307,22 @@ def _check_written(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
         raise KernelError(f"{kernel.name}: the stores to {output.name} do not agree on how they combine")
     if combines - {None}:
         return
-    total: Count = {}
+    total: Extent = 0
     for store in stores:
         if not _hits_once(kernel, output, store):
             raise KernelError(f"{kernel.name}: an element of {output} is written twice", f"at: {store}")
-        for monomial, number in _product(tuple(a.extent for a in kernel.parallel + store.axes)).items():
-            total[monomial] = total.get(monomial, 0) + number
+        total = total + math.prod(axis.extent for axis in kernel.parallel + store.axes)
     for one, two in combinations(stores, 2):
         if not (_is_empty(kernel, one) or _is_empty(kernel, two) or _disjoint(kernel, one, two)):
             raise KernelError(
                 f"{kernel.name}: two stores may write one element of {output}", f"at: {one}", f"at: {two}"
             )
-    if output.inplace is None and total != _product(output.shape):
+    if output.inplace is None and total != math.prod(output.shape):
         raise KernelError(
             f"{kernel.name}: every element of an output is written",
             f"output: {output}",
-            f"written: {_count_text(total)} of {_count_text(_product(output.shape))} elements",
+            f"written: {total} of {math.prod(output.shape)} elements",
         )
-
-
-def _count_text(count: Count) -> str:
-    terms = [
-        "*".join(([str(n)] if n != 1 or not monomial else []) + list(monomial))
-        for monomial, n in count.items()
-    ]
-    return " + ".join(terms) or "0"
 
 
 def _hits_once(kernel: Kernel, output: Buffer, store: Store) -> bool:
@@ -355,7 +333,7 @@ def _hits_once(kernel: Kernel, output: Buffer, store: Store) -> bool:
     """
     axes = kernel.parallel + store.axes
     shape = (*output.shape, *(output.layout or ()), *(axis.extent for axis in axes))
-    if not any(isinstance(extent, str) for extent in shape):
+    if not any(isinstance(extent, Dim) for extent in shape):
         return _is_mixed_radix(output.offset(store.index), axes)
     used: Counter[str] = Counter(name for part in store.index for name in part.names)
     return all(used[axis.name] == 1 or axis.extent == 1 for axis in axes) and all(
@@ -366,29 +344,29 @@ def _hits_once(kernel: Kernel, output: Buffer, store: Store) -> bool:
 def _is_mixed_radix(index: Affine, axes: tuple[Axis, ...]) -> bool:
     if any(axis.extent == 0 for axis in axes):
         return True
-    steps = sorted(
-        ((abs(index.coefficient(a.name)), a) for a in axes if a.extent != 1), key=lambda pair: pair[0]
-    )
-    reach = Affine()
-    for coefficient, axis in steps:
-        if not (Affine((), coefficient - 1) - reach).is_nonnegative():
+    steps = [(index.coefficient(a.name), a) for a in axes if a.extent != 1]
+    if any(isinstance(step, Dim) for step, _ in steps):
+        return False
+    reach: Extent = 0
+    for step, axis in sorted([(abs(step), axis) for step, axis in steps], key=itemgetter(0)):
+        if not is_at_least(step - 1, reach):
             return False
-        reach = reach + (as_affine(axis.extent) - Affine((), 1)) * coefficient
+        reach = reach + (axis.extent - 1) * step
     return True
 
 
 def _disjoint(kernel: Kernel, one: Store, two: Store) -> bool:
     """Whether a dimension keeps two stores apart: by bounds, or by remainders of a common step."""
-    positive = {extent for extent in kernel.extents.values() if isinstance(extent, str)}
     for left, right in zip(one.index, two.index, strict=True):
         (low, high), (other_low, other_high) = left.bounds(kernel.extents), right.bounds(kernel.extents)
-        gap = Affine((), -1)
-        if (low - other_high + gap).is_nonnegative(positive) or (other_low - high + gap).is_nonnegative(
-            positive
-        ):
+        if is_at_least(low - 1, other_high) or is_at_least(other_low - 1, high):
             return True
-        step = math.gcd(*(c for _, c in left.terms + right.terms))
-        if step > 1 and (left.constant - right.constant) % step:
+        steps = [c for _, c in left.terms + right.terms]
+        apart = left.constant - right.constant
+        if any(isinstance(number, Dim) for number in (*steps, apart)):
+            continue
+        step = math.gcd(*steps)
+        if step > 1 and apart % step:
             return True
     return False
 

@@ -27,9 +27,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from ...ir.dims import hint, is_at_least
 from ...ir.errors import Unsayable
 from ...ir.graph import Constant, Graph, Node, Value
-from ...ir.kernel.affine import ZERO, Affine, as_affine
+from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, Subscript, names
 from ...ir.kernel.infer import dtype_of
 from ...ir.kernel.scalar import (
@@ -154,7 +155,7 @@ class _Composer:
         self._operands: dict[Node, dict[str, Value]] = {}
         self._at: dict[tuple, Expr] = {}
         self._seen: dict[Value, dict[tuple, None]] = {}
-        self.trusting: dict[tuple[Expr, int], Value] = {}  # indices from data, and the sizes they are below
+        self.trusting: dict[tuple[Expr, Extent], Value] = {}  # indices from data, and the sizes they are below
         used = {v for node in body.nodes for v in node.inputs} | set(body.results)
         self.pieces: dict[Node, Piece] = {}
         for node in body.nodes:
@@ -243,7 +244,7 @@ class _Composer:
     def lay_out(self) -> None:
         """Without stages, the parallel axes are those of the largest result."""
         largest = max(self.body.results, key=_size)
-        axes = [self.axis("i", int(n)) for n in largest.shape]
+        axes = [self.axis("i", n) for n in largest.shape]
         self.parallel = tuple(axes)
         for d, axis in enumerate(axes):
             if axis.extent != 1:
@@ -298,7 +299,7 @@ class _Composer:
         roots = {a.name: list(self.along(node, piece, a.name)) for a in kernel.axes}
         axes: dict[str, Subscript] = {}
         if self.parallel is None:
-            own = {a.name: self.axis("i", int(a.extent)) for a in kernel.parallel}
+            own = {a.name: self.axis("i", a.extent) for a in kernel.parallel}
             self.parallel = tuple(own.values())
             axes |= {name: as_affine(a.name) for name, a in own.items()}
         else:
@@ -382,7 +383,7 @@ class _Composer:
             loops = (p.name for stage in self.stages for p in stage.axes)  # of other arrays: a loop is a loop
             free = (p for p in (*places, *loops) if p and p not in used and self.extents[p] == a.extent)
             same = next(free, None)
-            found[a.name] = self.axis("r", int(a.extent)) if same is None else Axis(same, int(a.extent))
+            found[a.name] = self.axis("r", a.extent) if same is None else Axis(same, a.extent)
         return found
 
     # ---- reading
@@ -404,7 +405,7 @@ class _Composer:
         if other is None:
             for part, n in zip(index, value.shape, strict=True):
                 if isinstance(part, Expr) and any(isinstance(e, (Read, Ref)) for e in walk(part)):
-                    self.trusting.setdefault((part, int(n)), value)
+                    self.trusting.setdefault((part, n), value)
         if value in self.buffers:
             access = read(self.buffers[value].name, index, other)
             return self.guarded(access) if guard else access
@@ -436,7 +437,7 @@ class _Composer:
         if not isinstance(part, Affine):
             return False
         low, high = part.bounds(self.extents)
-        return low.constant >= 0 and high.constant < size
+        return is_at_least(low, 0) and is_at_least(size - 1, high)
 
     def padded(self, value: Value, index: tuple[Subscript, ...], other: Const) -> Expr:
         """A read with an `else`, of a value that no array holds."""
@@ -522,7 +523,7 @@ class _Composer:
                     continue
                 for place in self.found([(value, d), *self.roots(value, d)]):
                     is_outer = bool(place.names & {a.name for a in self.parallel})
-                    whole = place.bounds(self.extents) == (ZERO, Affine((), value.shape[d] - 1))
+                    whole = place.bounds(self.extents) == (0, value.shape[d] - 1)
                     if is_outer is outside and whole and not place.names & used:
                         parts[d] = place
                         used |= place.names
@@ -530,7 +531,7 @@ class _Composer:
         left = [a for a in self.parallel if a.name not in used and a.extent != 1]
         for d, n in enumerate(value.shape):
             if parts[d] is None:
-                axis = left.pop(0) if left and left[0].extent == n else self.axis("r", int(n))
+                axis = left.pop(0) if left and left[0].extent == n else self.axis("r", n)
                 parts[d] = as_affine(axis.name)
         if left:
             raise Unsayable(
@@ -551,7 +552,7 @@ class _Composer:
 
 
 def _size(value: Value) -> int:
-    return int(math.prod(value.shape))
+    return hint(math.prod(value.shape))
 
 
 def _nothing(dtype: str) -> bool | int | float:

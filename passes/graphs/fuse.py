@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...ir.dims import has_hint, hint
 from ...ir.errors import Unsayable
 from ...ir.fused import fused
 from ...ir.graph import Constant, Graph, Node, Value, substituted
@@ -133,7 +134,7 @@ class _Fusion:
         piece = _piece(node, frozenset(k for k, v in enumerate(node.outputs) if self.is_used(v)))
         if piece is None:
             return _Group([n], 1 << n, before, {}, None, 0, host=True)
-        elements = max(math.prod(v.shape) for v in node.outputs)
+        elements = max(hint(math.prod(v.shape)) for v in node.outputs)
         return _Group([n], 1 << n, before, {n: piece}, n if piece.pure is None else None, elements)
 
     def is_busy(self, group: _Group) -> bool:
@@ -184,7 +185,7 @@ class _Fusion:
             if group.anchor is None and group.elements == 1:
                 scalars.append(group)
             for value in self.inputs(group):
-                if math.prod(value.shape) >= SHARED:
+                if hint(math.prod(value.shape)) >= SHARED:
                     readers.setdefault(value, []).append(group)
         for groups in (scalars, *readers.values()):
             for one, two in itertools.pairwise(groups):
@@ -234,7 +235,7 @@ class _Fusion:
             # can be laid out as its convolution likes it, and shares the code of the optimizer's update.
             return False
         if group.stages is not None:
-            same = sorted(maker.stages.parallel) == sorted(group.stages.parallel)
+            same = maker.stages.parallel == group.stages.parallel
             return same and not maker.heavy and not group.ends and self.is_busy(maker)
         if group.elements == maker.stages.points:
             return True
@@ -248,7 +249,7 @@ class _Fusion:
         if one.heavy or two.heavy or one.ends or two.ends:
             return False
         if one.stages is not None and two.stages is not None:
-            same = sorted(one.stages.parallel) == sorted(two.stages.parallel)
+            same = one.stages.parallel == two.stages.parallel
             return same and one.work == two.work and self.is_busy(one)
         if one.stages is None and two.stages is None:
             return one.elements == two.elements
@@ -284,7 +285,7 @@ class _Fusion:
         nodes = sorted(nodes)
         own = {n: pieces[n] for n in nodes}
         anchor = next((n for n in nodes if own[n].pure is None), None)
-        elements = max(math.prod(v.shape) for n in nodes for v in self.nodes[n].outputs)
+        elements = max(hint(math.prod(v.shape)) for n in nodes for v in self.nodes[n].outputs)
         return _Group(nodes, sum(1 << n for n in nodes), 0, own, anchor, elements)
 
     def makers(self, group: _Group) -> set[_Group]:
@@ -473,12 +474,12 @@ class _Fusion:
 
 
 def nbytes(value: Value) -> int:
-    return int(math.prod(value.shape)) * value.type.dtype.numpy.itemsize
+    return hint(math.prod(value.shape)) * value.type.dtype.numpy.itemsize
 
 
 def _piece(node: Node, used: frozenset[int]) -> Piece | None:
     """The piece that others may join; None for a node that runs alone."""
-    if not all(isinstance(n, int) for v in (*node.inputs, *node.outputs) if v is not None for n in v.shape):
+    if not all(has_hint(n) for v in (*node.inputs, *node.outputs) if v is not None for n in v.shape):
         return None  # its sizes aren't known
     piece = piece_of(node, used)
     return piece if piece is None or piece.kernel.stages else None

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
+from ...ir.dims import hint
 from ...ir.graph import Node
-from ...ir.kernel.affine import Affine, as_affine
+from ...ir.kernel.affine import Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, op, read, ref, walk
 from ...ir.lowering import Decomposition, NotLowered
@@ -68,19 +69,19 @@ class Piece:
         return dimensions_along(*(e for stage in self.kernel.stages for e in stage.exprs))
 
     @cached_property
-    def parallel(self) -> tuple[int, ...]:
+    def parallel(self) -> Counter[Extent]:
         """The extents of the parallel axes, without those of one point."""
-        return tuple(int(a.extent) for a in self.kernel.parallel if a.extent != 1)
+        return Counter(a.extent for a in self.kernel.parallel if a.extent != 1)
 
     @cached_property
     def points(self) -> int:
         """The points of the parallel axes."""
-        return math.prod(self.parallel)
+        return hint(math.prod(self.parallel.elements()))
 
     @cached_property
     def work(self) -> int:
         """The points of the largest stage."""
-        inner = (math.prod(int(a.extent) for a in stage.axes) for stage in self.kernel.stages)
+        inner = (math.prod(hint(a.extent) for a in stage.axes) for stage in self.kernel.stages)
         return self.points * max(inner, default=1)
 
     @cached_property
@@ -94,10 +95,10 @@ class Piece:
         """Whether it computes with its operands' elements many times: convolutions, products, some pools."""
         if self.pure is not None:
             return False
-        largest = max((math.prod(map(int, b.shape)) for b in self.kernel.buffers.values()), default=1)
+        largest = max((math.prod(map(hint, b.shape)) for b in self.kernel.buffers.values()), default=1)
         loops = [s for s in self.kernel.stages if isinstance(s, (Reduce, Fold))]
         return any(
-            self.points * math.prod(int(a.extent) for a in s.axes) > largest or _is_product(s) for s in loops
+            self.points * math.prod(hint(a.extent) for a in s.axes) > largest or _is_product(s) for s in loops
         )
 
     @cached_property
@@ -145,7 +146,7 @@ _pieces: dict[tuple, tuple[Piece | None]] = {}
 def piece_of(node: Node, used: frozenset[int]) -> Piece | None:
     """The piece a node is; None for one without a kernel.  used: the outputs that somebody wants.
 
-    Raises Unsayable for symbolic sizes.
+    Raises Unsayable for sizes that are not even known for once.
     """
     key = (signature(node), used)
     found = _pieces.get(key)

@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ...ir.kernel.affine import ZERO, Affine, as_affine
+from ...ir.dims import is_at_least, symbol
+from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
 from ...ir.kernel.scalar import Coordinate, Expr, read, walk
 from ...ir.kernel.substitute import Substitution
+from .index_check import from_data
 
-EXTENT = "extent"  # the symbol that `generalised` puts for the slowest axis
+EXTENT = symbol("extent")  # what `generalised` puts for the slowest axis
 
 
 def collapsed(kernel: Kernel) -> Kernel:
@@ -29,8 +31,8 @@ def collapsed(kernel: Kernel) -> Kernel:
     return _merged(_flattened(_without_units(kernel)))
 
 
-def _size(buffer: Buffer) -> int:
-    return math.prod(int(n) for n in buffer.shape)
+def _size(buffer: Buffer) -> Extent:
+    return math.prod(buffer.shape)
 
 
 def accesses(kernel: Kernel) -> Iterator[tuple[str, Index]]:
@@ -88,7 +90,7 @@ def _merged(kernel: Kernel) -> Kernel:
     """The kernel with all axes that every index takes as one merged, those that stand first, first."""
     indices = [dict(terms) for terms in {index.terms for index in _affine_indices(kernel)}]
     groups = {names(axes) for axes in (kernel.parallel, *(stage.axes for stage in kernel.stages))}
-    extents = {name: int(extent) for name, extent in kernel.extents.items()}
+    extents = dict(kernel.extents)
     fastest: dict[str, str] = {}
     gone: set[str] = set()
     while (pair := next(_mergeable(groups, indices, extents), None)) is not None:
@@ -159,7 +161,7 @@ def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
 
     Each buffer must run along that axis as its slowest dim, or not at all; no two points may meet in a store.
     """
-    if not kernel.parallel or not kernel.is_order_free or kernel.symbols:
+    if not kernel.parallel or not kernel.is_order_free:
         return None
     axis = next((a for a in kernel.parallel if a.name == name), kernel.parallel[0])
     others = {a.name: a.extent for a in kernel.axes if a is not axis}
@@ -176,7 +178,8 @@ def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
                  for b, step in along.items()},
         at={b: partial(_open_index, axis.name, step) for b, step in along.items() if step != _WHOLE},
     )  # fmt: skip
-    return opened.kernel(kernel).replace(symbols=(EXTENT,))
+    found = opened.kernel(kernel)
+    return found if found.symbols == (str(EXTENT),) else None
 
 
 _WHOLE = -1  # the step of a buffer whose first dim is the axis, and that has others besides
@@ -184,7 +187,7 @@ _WHOLE = -1  # the step of a buffer whose first dim is the axis, and that has ot
 
 def _step(kernel: Kernel, buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> int | None:
     """How many elements the buffer's slowest dim is of, if that is what the axis runs over."""
-    if any(isinstance(part, Expr) and axis.name in kernel.free_axes(part) for part in index):
+    if any(isinstance(p, Expr) and axis.name in kernel.free_axes(p) and not from_data(p) for p in index):
         return None
     if not any(isinstance(part, Affine) and axis.name in part.names for part in index):
         return 0
@@ -197,11 +200,11 @@ def _step(kernel: Kernel, buffer: Buffer, index: tuple, axis: Axis, others: dict
     (flat,) = index
     step = flat.coefficient(axis.name)
     low, high = (flat - Affine(((axis.name, step),))).bounds(others)
-    inside = 0 <= low.constant and high.constant < step
+    inside = is_at_least(low, 0) and is_at_least(step - 1, high)
     return step if inside and _size(buffer) == step * axis.extent else None
 
 
-def _open_shape(buffer: Buffer, step: int) -> tuple[int | str, ...]:
+def _open_shape(buffer: Buffer, step: int) -> tuple[Extent, ...]:
     if step == _WHOLE:
         return (EXTENT, *buffer.shape[1:])
     return (EXTENT,) if step == 1 else (EXTENT, step)

@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ...ir.kernel.affine import Affine
+from ...ir.dims import Dim
+from ...ir.kernel.affine import Affine, Extent, as_affine
 from ...ir.kernel.form import Buffer, Kernel, Reduce, Store
-from ...ir.kernel.scalar import Expr, Read, Ref, const, op, ref, walk
+from ...ir.kernel.scalar import Expr, Read, Ref, cast, const, coordinate, op, ref, walk
 from ...ir.kernel.types import greatest, kind
 from ...ir.kernel.verify import verify
 from ...ir.memo import MEMO
 
 
-def trusted(kernel: Kernel) -> Iterator[tuple[Expr, int]]:
+def trusted(kernel: Kernel) -> Iterator[tuple[Expr, Extent]]:
     """Every index from data that the kernel's code uses untested, and the size that it must be below.
 
     What follows from the coordinates alone is the kernel builder's business, as affine indices are.
@@ -33,8 +34,13 @@ def trusted(kernel: Kernel) -> Iterator[tuple[Expr, int]]:
     places = [(access.buffer, access.index) for _, access in kernel.reads if access.other is None]
     for buffer, index in (*places, *((store.buffer, store.index) for store in kernel.stores)):
         for part, size in zip(index, kernel.buffers[buffer].shape, strict=True):
-            if isinstance(part, Expr) and any(isinstance(expr, (Read, Ref)) for expr in walk(part)):
-                yield part, int(size)
+            if isinstance(part, Expr) and from_data(part):
+                yield part, size
+
+
+def from_data(index: Expr) -> bool:
+    """Whether an index is computed from elements, which may be anything: it is guarded, or checked before."""
+    return any(isinstance(expr, (Read, Ref)) for expr in walk(index))
 
 
 @lru_cache(MEMO)
@@ -54,7 +60,10 @@ def index_check(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]] | None:
         if dtype is None or indirect or any(isinstance(expr, Ref) for expr in walk(part)):
             return None
         tests = [op("lt", part, const(0, dtype))] if kind(dtype) == "i" else []
-        tests += [op("ge", part, const(size, dtype))] if size <= greatest(dtype) else []
+        if isinstance(size, Dim):
+            tests.append(op("ge", cast(part, "i64"), coordinate(as_affine(size))))
+        elif size <= greatest(dtype):
+            tests.append(op("ge", part, const(size, dtype)))
         if not tests:
             continue
         free = kernel.free_axes(part)

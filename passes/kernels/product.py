@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from ...ir.kernel.affine import Affine
+from ...ir.dims import hint
+from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Kernel, Local, Reduce, Store, names
 from ...ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, walk
 
-Bounds = dict[str, list[tuple[Affine, int]]]
+Bounds = dict[str, list[tuple[Affine, Extent]]]
 FEW = 8  # columns that fill no vector
 
 
@@ -115,13 +116,13 @@ class Product:
         that is short (a window's) the longest of its factor.
         """
         assert self._along is not None
-        extent = {axis: int(self.kernel.extents[axis]) for axis in self.n}
+        extent = {axis: hint(self.kernel.extents[axis]) for axis in self.n}
         return self._along if extent[self._along] >= FEW else max(self.n, key=lambda axis: extent[axis])
 
     @cached_property
     def row(self) -> str | None:
         """The longest axis of the left factor alone."""
-        return max(self.m, key=lambda axis: int(self.kernel.extents[axis]), default=None)
+        return max(self.m, key=lambda axis: hint(self.kernel.extents[axis]), default=None)
 
     @property
     def outer(self) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ class Product:
         found: Bounds = {}
         for access in (expr for expr in walk(self.stage.value) if isinstance(expr, Read)):
             for d in self.kernel.unproved(access):
-                part, size = access.index[d], int(self.kernel.buffers[access.buffer].shape[d])
+                part, size = access.index[d], self.kernel.buffers[access.buffer].shape[d]
                 used = part.names if isinstance(part, Affine) else frozenset()
                 if across in used:
                     continue
@@ -174,10 +175,10 @@ def products(kernel: Kernel) -> tuple[Product, ...]:
 
 
 def product_of(kernel: Kernel) -> Product | None:
-    """The sum of products that a kernel of known sizes is, with what is computed from it at its points."""
+    """The sum of products that a kernel is, with what is computed from it at its points."""
     found = products(kernel)
     loops = sum(not isinstance(stage, (Local, Store)) for stage in kernel.stages)
-    return found[0] if found and loops == 1 and not kernel.symbols else None
+    return found[0] if found and loops == 1 else None
 
 
 def plain(part: Affine | Expr) -> str | None:
@@ -246,7 +247,7 @@ class Convolution:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     padding: tuple[int, ...]
-    window: tuple[int, ...]
+    window: tuple[Extent, ...]
 
     @property
     def is_pointwise(self) -> bool:
@@ -303,7 +304,7 @@ def _convolution(found: Product, image: Read, kernels: Read) -> Convolution | No
     return Convolution(
         found.stage, image.buffer, kernels.buffer, batch, group, out, channel, tuple(places),
         tuple(tap_names), tuple(stride), tuple(dilation), tuple(padding),
-        tuple(int(kernel.extents[tap]) if tap else 1 for tap in tap_names),
+        tuple(kernel.extents[tap] if tap else 1 for tap in tap_names),
     )  # fmt: skip
 
 

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ...ir.dims import Dim, evaluate, hint
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Kernel
+from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
 from ..kernels.arrange_axes import accumulated_apart, in_strips
-from ..kernels.collapse import canonical, collapsed, generalised
+from ..kernels.collapse import EXTENT, canonical, collapsed, generalised
 from ..kernels.filling import filling
 from ..kernels.proof import prove
 from ..kernels.residues import residues
 from ..kernels.split_reductions import split_reductions
 from ..programs.program import Call
 from ..schedules.cost import nanoseconds
-from ..schedules.default import default_schedule, transposed_axis, units
+from ..schedules.default import default_schedule, runs_once, transposed_axis, units
 from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
 from .code import Code, Phase
@@ -33,6 +36,7 @@ from .conv_winograd import WinogradCode
 from .units import Units
 
 MANY = 16  # tiles of an axis that is left open
+USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
 FEW_UNITS = 16  # below it, long reductions are cut in parts ...
 LONG_UNIT = 20_000.0  # ... where a unit takes this many nanoseconds: the parts are more work in all
 
@@ -63,6 +67,77 @@ def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
     else:
         code, symbols = _generic(kernel, how, target)
     return replace(code, kernel=call.kernel), symbols
+
+
+def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> tuple[Code, tuple[int, ...]]:
+    """The code of a call for the sizes that its kernel's symbols are, and the values of the code's symbols.
+
+    One code for all sizes where the kernel has some along one axis that can be left open; else, and where
+    that is shorter than a tile, code for these alone.
+    """
+    kernel, how = call.kernel, call.how
+    if kernel.symbols:
+        found = _open_code(call, target)
+        if found is not None and (extent := evaluate(found.extent, sizes)) >= found.least:
+            (phase,) = found.code.phases
+            blocks = -(-extent // found.block)
+            phase = replace(
+                phase, units=phase.units * blocks, nanoseconds=phase.nanoseconds * extent
+            )
+            return replace(found.code, kernel=kernel, phases=(phase,)), (extent,)
+    return code_of(replace(call, kernel=bind(kernel, **{name: sizes[name] for name in kernel.symbols})), target)
+
+
+def is_for_all_sizes(call: Call, target: Target) -> bool:
+    """Whether one code serves a call at all sizes that are not small."""
+    return not call.kernel.symbols or _open_code(call, target) is not None
+
+
+def _open_code(call: Call, target: Target) -> _Open | None:
+    if call.how is not None and call.how.winograd is not None:
+        return None
+    return _of_symbols(prove(call.kernel).replace(name="kernel"), call.how, target)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """Code for any extent of one axis, of at least `least` points.
+
+    extent: of that axis, in the kernel's symbols.  block: its points in a unit of work.  code: its phase says
+    the units of one such block, and the time of one point.
+    """
+
+    code: Code
+    extent: Dim
+    least: int
+    block: int
+
+
+@lru_cache(MEMO)
+def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _Open | None:
+    """The code of a kernel whose symbols are the extent of one axis; None where they are more than that."""
+    if schedule is None:
+        flat = canonical(collapsed(kernel))
+    else:
+        flat = schedule.applied(kernel)
+    axes = [axis for axis in flat.axes if isinstance(axis.extent, Dim)]
+    if len(axes) != 1 or schedule is not None and schedule.has(Residues):
+        return None
+    (axis,) = axes
+    opened = generalised(flat, axis.name) if axis in flat.parallel else None
+    if opened is None:
+        return None
+    extent = axis.extent
+    numbers = bind(opened, **{str(EXTENT): max(hint(extent), USUAL)})
+    own = schedule or default_schedule(numbers, target)
+    tile, block = own.tiles.get(axis.name, 1), own.block(axis.name)
+    if axis.name in {*own.peeled, *own.packed.values()} or runs_once(opened) and tile > 1:
+        return None
+    slots = tuple((n, 0) for n in range(len(opened.buffers)))
+    name, text, needed = _function(opened, own, slots, target)
+    one = bind(opened, **{str(EXTENT): block})
+    phase = Phase(name, units(one, own), nanoseconds(numbers, own, target) / max(hint(extent), USUAL), False)
+    return _Open(Code(kernel, "\n".join([*needed.values(), text, ""]), (phase,)), extent, tile, block)
 
 
 @lru_cache(MEMO)
@@ -112,7 +187,7 @@ def _opened(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:
 
 def _extent_of(kernel: Kernel, opened: Kernel) -> int:
     """The extent of the axis that was left open."""
-    return next(int(kernel.extents[a.name]) for a in opened.parallel if isinstance(a.extent, str))
+    return next(int(kernel.extents[a.name]) for a in opened.parallel if isinstance(a.extent, Dim))
 
 
 _UNNAMED = "unnamed"  # the function while its text is hashed

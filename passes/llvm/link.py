@@ -28,7 +28,7 @@ from ..programs.with_checks import with_checks
 from ..schedules.steps import Bound, Collapse
 from ..schedules.target import Target
 from .code import Code
-from .generate import code_of
+from .generate import code_for_sizes, code_of
 from .pool import LAUNCH
 
 UNROLLED = 600  # lines of text of a scheduled kernel
@@ -52,10 +52,10 @@ class NativeManifest(Manifest):
 
     nanoseconds: the whole on one thread, roughly.  kernels: the calls; codes: the distinct ones, with those
     of the checks.  guard: how memory is guarded (`runtime/guard.py`), and fences: the pages of the arena that
-    may not be touched.
+    may not be touched.  numbers: what the main function reads of the table, as it depends on sizes.
     """
 
-    FORMAT = 2  # of the table and the pool too
+    FORMAT = 3  # of the table and the pool too
 
     parts: tuple[Part, ...]
     nanoseconds: float
@@ -63,6 +63,7 @@ class NativeManifest(Manifest):
     codes: int
     guard: int = 0
     fences: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def slot(self, place: Place) -> int:
         """The entry of the table that a place is counted from."""
@@ -70,7 +71,15 @@ class NativeManifest(Manifest):
 
     @property
     def slots(self) -> int:
-        """Entries of the table.  The last of one that guards is the address of the running kernel's name."""
+        """Entries of the table."""
+        return self.first_number + len(self.numbers)
+
+    @property
+    def first_number(self) -> int:
+        """The entry of the first of the numbers.
+
+        The one before, in a program that guards, is the address of the running kernel's name.
+        """
         return FIRST + len(self.params) + len(self.results) + len(self.constants) + bool(self.guard)
 
     @property
@@ -117,8 +126,12 @@ def link(
     ready: Callable[[str], None] = lambda text: None,
     guard: int = 0,
     apart: bool = False,
+    sizes: Mapping[str, int] | None = None,
 ) -> Linked:
     """The text of a program.
+
+    sizes: what its symbols are.  Numbers that depend on them stand in the table then, and not in the text of
+    the main function, which is the same for all sizes unless their kernels have codes of their own.
 
     entry: the main function's name, which the number of the part follows.  ready: told each text as soon as
     it is known, so that it can be compiled while the next is written.  guard: as of `plan_memory`.  apart:
@@ -130,7 +143,8 @@ def link(
     defined: set[str] = set()
 
     def scratch(call: Call) -> int:
-        code, symbols = codes[call] = code_of(call, target)
+        found = code_of(call, target) if sizes is None else code_for_sizes(call, sizes, target)
+        code, symbols = codes[call] = found
         entries = {phase.symbol for phase in code.phases}
         if not entries <= defined:
             defined.update(entries)
@@ -139,9 +153,9 @@ def link(
         return code.scratch
 
     kernels = len(program.calls)
-    program, checks = with_checks(program)
+    program, checks = with_checks(program if sizes is None else program.at(sizes))
     plan = verify(plan_memory(program, scratch, guard))
-    main = _Main(plan, codes, checks, entry, apart)
+    main = _Main(plan, codes, checks, entry, apart, guard, None if sizes is None else [])
     parts, text = main.write()
     ready(text)
     manifest = NativeManifest.of(
@@ -153,6 +167,7 @@ def link(
         codes=len(texts),
         guard=guard,
         fences=plan.fences,
+        numbers=tuple(main.numbers or ()),
     )
     return Linked(manifest, plan, (*texts, text), main.calls)
 
@@ -213,7 +228,13 @@ class _Main:
         flags: dict[Array, str],
         entry: str,
         apart: bool,
+        guard: int,
+        numbers: list[int] | None,
     ):
+        self.numbers = numbers
+        program = plan.program
+        self.first_number = FIRST + len(program.params) + len(program.results) + len(program.constants)
+        self.first_number += bool(guard)
         self.plan, self.codes, self.flags, self.entry, self.apart = plan, codes, flags, entry, apart
         self.calls: dict[str, Call] = {}
         self.checks: list[str] = []
@@ -273,6 +294,14 @@ class _Main:
         self.lines.append(f"  %v{self.count} = {value}")
         return f"%v{self.count}"
 
+    def number(self, number: int) -> str:
+        """A number that depends on sizes: in the text, or in the table where that is for several."""
+        if self.numbers is None:
+            return str(number)
+        self.numbers.append(number)
+        slot = self.first_number + len(self.numbers) - 1
+        return self.name(f"load i64, ptr {self.name(f'getelementptr i64, ptr %table, i64 {slot}')}, align 8")
+
     def pointer(self, place: Place, loaded: dict[int, str] | None = None) -> str:
         """Loaded where it is needed: held in registers, thousands of them would only be spilled.
 
@@ -284,8 +313,8 @@ class _Main:
         if slot not in loaded:
             at = self.name(f"getelementptr ptr, ptr %table, i64 {slot}")
             loaded[slot] = self.name(f"load ptr, ptr {at}, align 8")
-        if place.start:
-            return self.name(f"getelementptr i8, ptr {loaded[slot]}, i64 {place.start}")
+        if place.start or place.kind == "arena" and self.numbers is not None:
+            return self.name(f"getelementptr i8, ptr {loaded[slot]}, i64 {self.number(place.start)}")
         return loaded[slot]
 
     def copy(self, moves: tuple[Move, ...]) -> None:
@@ -293,7 +322,8 @@ class _Main:
             if move.nbytes:
                 self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
                 pair = f"ptr {self.pointer(move.target)}, ptr {self.pointer(move.source)}"
-                self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({pair}, i64 {move.nbytes}, i1 false)")
+                count = self.number(move.nbytes)
+                self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({pair}, i64 {count}, i1 false)")
 
     def poison(self, place: Place, nbytes: int) -> None:
         self.declared["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
@@ -303,8 +333,7 @@ class _Main:
 
     def note(self, name: str) -> None:
         """Say which kernel runs, for who dies of it."""
-        program = self.plan.program
-        slot = FIRST + len(program.params) + len(program.results) + len(program.constants)
+        slot = self.first_number - 1
         label = f"@{self.entry}_name{len(self.declared)}"
         self.declared[f'{label} = private constant [{len(name) + 1} x i8] c"{name}\\00"'] = None
         word = self.name(f"load ptr, ptr {self.name(f'getelementptr ptr, ptr %table, i64 {slot}')}, align 8")
@@ -331,7 +360,7 @@ class _Main:
         loaded: dict[int, str] = {}
         values = [f"ptr {self.pointer(place, loaded)}" for place in (*inputs, *outputs) if place is not None]
         values.append(f"ptr {self.pointer(scratch[0], loaded)}" if scratch else "ptr null")
-        values += [f"i64 {value}" for value in symbols]
+        values += [f"i64 {self.number(value)}" for value in symbols]
         self.width = max(self.width, len(values))
         for n, value in enumerate(values):
             at = self.name(f"getelementptr ptr, ptr %args, i64 {n}")
@@ -340,10 +369,12 @@ class _Main:
             if not phase.units:
                 continue
             self.declared[f"declare void @{phase.symbol}(ptr, i64, i64)"] = None
-            if phase.serial or phase.units == 1:
-                self.lines.append(f"  call void @{phase.symbol}(ptr %args, i64 0, i64 {phase.units})")
+            units = self.number(phase.units)
+            if phase.serial or phase.units == 1 and self.numbers is None:
+                self.lines.append(f"  call void @{phase.symbol}(ptr %args, i64 0, i64 {units})")
             else:
+                time = self.number(round(phase.nanoseconds))
                 self.lines.append(
-                    f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {phase.units}, "
-                    f"i64 {round(phase.nanoseconds)}, i64 %most)"
+                    f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {units}, i64 {time}, "
+                    "i64 %most)"
                 )

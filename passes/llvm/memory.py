@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Kernel, Store
@@ -37,7 +38,7 @@ class Memory(Expressions):
             if d in guarded or isinstance(part, Expr):
                 continue
             low, high = self.reach_of(part, point)
-            size = OPEN if isinstance(extent, str) else extent
+            size = OPEN if isinstance(extent, Dim) else extent
             if (low < 0 or high >= size) and low <= high:
                 raise KernelError(
                     f"{self.kernel.name}: the code of {what} may leave dimension {d} of {buffer}",
@@ -249,7 +250,7 @@ class Memory(Expressions):
         if (access, d) in self.held:
             return True
         part, size = access.index[d], self.kernel.buffers[access.buffer].shape[d]
-        if isinstance(part, Expr) or isinstance(size, str):
+        if isinstance(part, Expr) or isinstance(size, Dim):
             return None
         low, high = self.reach_of(part, point)
         if low > high:

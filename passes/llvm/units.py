@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from itertools import groupby, product
 from math import prod
 
+from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
@@ -140,12 +141,12 @@ class Units(Emitter):
         last = self.integer("add nsw", Name(f"%{self.kernel.extents[axis]}"), size - 1)
         return self.integer("udiv", last, size)
 
-    def overlapping(self, base: Int, extent: Int | str, size: int) -> Int:
+    def overlapping(self, base: Int, extent: int | Dim, size: int) -> Int:
         """The first point of a tile, of which the last overlaps its neighbour: stores are pure functions of
         their point."""
         if isinstance(extent, int) and extent % size == 0:
             return base
-        last = self.integer("sub", Name(f"%{extent}"), size) if isinstance(extent, str) else extent - size
+        last = self.integer("sub", Name(f"%{extent}"), size) if isinstance(extent, Dim) else extent - size
         return self.minimum(base, last)
 
     # ---- the tiles of a unit
@@ -162,7 +163,7 @@ class Units(Emitter):
             at = [p | {axis: (base, first + k)} for k in range(size) for p in points]
             self.tiles(rest, corner, at, act)
 
-        if isinstance(extent, str):
+        if isinstance(extent, Dim):
             high = self.minimum(self.sum(corner[axis], block), Name(f"%{extent}"))
             body = effect(lambda index: tile(self.overlapping(index, extent, size)))
             self.loop(corner[axis], high, size, [], body, last=OPEN - 1)
@@ -240,7 +241,7 @@ class Units(Emitter):
         size = self.new_integer("sub", high, low)
         self.ranges.declare(size, 0, chunk)
         full = self.new_integer("sub", high, self.new_integer("urem", size, block))
-        last = (OPEN if isinstance(extent, str) else extent) - block  # whole blocks end where `full` is
+        last = (OPEN if isinstance(extent, Dim) else extent) - block  # whole blocks end where `full` is
 
         exact = isinstance(extent, int) and extent % block == 0 and chunk % block == 0
         if schedule.has(Stream):

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ir.dims import has_hint
 from ...ir.errors import GraphError
 from ...ir.fused import fused
 from ...ir.graph import Constant, Graph, Node, Value
@@ -88,7 +89,7 @@ class _Building:
     def number(self, node: Node) -> None:
         """A size as a constant."""
         value = node.attrs["value"]
-        if not isinstance(value, int):
+        if not isinstance(value, int):  # what is computed with a size, not to its extent
             raise GraphError(f"a program is built for known sizes, not {value}", "specialise the graph first")
         (out,) = node.outputs
         self.arrays[out] = array = _array(out, "size")
@@ -128,7 +129,7 @@ class _Building:
 
     def part(self, array: Array, offset: int, buffer: Buffer) -> Array:
         """The elements from `offset` on, in the buffer's shape; all of them are the array itself."""
-        shape = tuple(map(int, buffer.shape))
+        shape = buffer.shape
         if array.shape == shape:
             return array
         key = array, offset, shape
@@ -149,7 +150,7 @@ def _arrays(node: Node) -> list[Value]:
 
 def _array(value: Value, name: str) -> Array:
     shape = tuple(value.shape)
-    if not all(isinstance(n, int) for n in shape):
+    if not all(map(has_hint, shape)):
         raise GraphError("a program is built for known sizes", f"value: {value!r}")
     return Array(name, value.type.dtype.short, shape)
 

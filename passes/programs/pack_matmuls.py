@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
+from ...ir.dims import hint
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store
 from ...ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
@@ -119,7 +120,7 @@ class _Packing:
         as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
         flat = collapsed(call.kernel)
         roles = by_columns(flat)
-        if roles is None:
+        if roles is None or not _is_fixed(flat, roles):
             return as_it_was
         way = self.chosen(call, flat, roles)
         if way == "plain":
@@ -145,7 +146,7 @@ class _Packing:
 
     def size(self, flat: Kernel, roles: Product) -> Size:
         """What the choice looks at."""
-        extent = {axis: int(n) for axis, n in flat.extents.items()}
+        extent = {axis: hint(n) for axis, n in flat.extents.items()}
         rows = prod(extent[axis] for axis in flat.free_axes(roles.left) - set(roles.k))
         own = flat.free_axes(roles.right) & set(roles.outer)
         if own:  # products of a batch: each has its own factors
@@ -170,7 +171,7 @@ class _Packing:
     # ---- both factors along the sum
     def is_along(self, flat: Kernel, roles: Product) -> bool:
         """Whether both factors are contiguous along the one summed axis, which fills vectors."""
-        if len(roles.k) != 1 or int(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
+        if len(roles.k) != 1 or hint(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
             return False
         sides = (_strides(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
         return all(step == 1 for step, _ in sides)
@@ -180,9 +181,9 @@ class _Packing:
         side = 4 if self.target.registers >= 32 and wide == 1 else 2
         sizes = {}
         if roles.row is not None:
-            sizes[roles.row] = balanced_tile(int(flat.extents[roles.row]), side)
+            sizes[roles.row] = balanced_tile(hint(flat.extents[roles.row]), side)
         most = side * side // sizes.get(roles.row or "", 1)
-        sizes[roles.column] = balanced_tile(int(flat.extents[roles.column]), most)
+        sizes[roles.column] = balanced_tile(hint(flat.extents[roles.column]), most)
         return Schedule(Collapse(), Vectorise(roles.k[0]), *tiles(sizes), Join())
 
     # ---- panels
@@ -191,7 +192,7 @@ class _Packing:
         call = self.simple_left(call, flat, roles)
         flat = collapsed(call.kernel)
         roles = _sure(by_columns(flat))
-        target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
+        target, extent = self.target, {axis: hint(n) for axis, n in flat.extents.items()}
         height = extent[roles.row] if roles.row else 1
         rows, width = self.tile(flat, roles)
         vectors = width // target.lanes
@@ -202,7 +203,7 @@ class _Packing:
             flat = collapsed(call.kernel)
             roles = _sure(by_columns(flat))
             steps.append(Pack(packed, roles.column))
-            if call.inputs[-1].nbytes > FAR_BYTES and height <= FEW_ROWS:
+            if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS:
                 steps.append(Prefetch(packed, AHEAD))
         order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
         steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
@@ -214,7 +215,7 @@ class _Packing:
 
     def tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that registers hold."""
-        target, extent = self.target, {axis: int(n) for axis, n in flat.extents.items()}
+        target, extent = self.target, {axis: hint(n) for axis, n in flat.extents.items()}
         dtype = flat.dtypes[roles.stage.name]
         wide = max(1, bits(dtype) // 32)  # registers for a vector
         registers = target.sums
@@ -247,13 +248,13 @@ class _Packing:
         """The call on the packed factor, and the buffer's name; packing is a call before it."""
         kernel = call.kernel
         factor = replace(_sure(product_of(kernel)), turned=roles.turned).right
-        dtype, columns = flat.dtype_of(roles.right), int(flat.extents[roles.column])
+        dtype, columns = flat.dtype_of(roles.right), flat.extents[roles.column]
         free = flat.free_axes(roles.right)
         outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
         summed = [axis for axis in flat.axes if axis.name in roles.k]
         panel, lane = (Axis(fresh(flat, name), n) for name, n in (("p", -(-columns // width)), ("x", width)))
         axes = (*outer, panel, *summed, lane)
-        shape = tuple(int(axis.extent) for axis in axes)
+        shape = tuple(axis.extent for axis in axes)
         column = Affine.of({panel.name: width, lane.name: 1})
         reads = partial(_guarded, flat, roles.right) if columns % width else None
         value = Substitution(indices={roles.column: column}, reads=reads).expr(roles.right)
@@ -282,7 +283,7 @@ class _Packing:
         arrays, buffers = [], []
         for array, buffer in zip(call.inputs, flat.inputs, strict=True):
             if buffer.name in read_here:
-                arrays.append(self.alias(array, tuple(map(int, buffer.shape))))
+                arrays.append(self.alias(array, buffer.shape))
                 buffers.append(buffer)
         return Call(flat.replace(inputs=tuple(buffers)), tuple(arrays), call.outputs)
 
@@ -304,6 +305,11 @@ def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
     if access.other is not None or access in set(walk(old)):
         return access
     return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
+
+
+def _is_fixed(kernel: Kernel, roles: Product) -> bool:
+    """Whether columns and what is summed have numbers of points: what is packed is laid out by them."""
+    return all(isinstance(kernel.extents[axis], int) for axis in (*roles.n, *roles.k))
 
 
 def _sure(roles: Product | None) -> Product:
@@ -349,7 +355,7 @@ def _part(
     read_here = {e.buffer for e in walk(value) if isinstance(e, Read)}
     pairs = [(a, b) for a, b in zip(call.inputs, call.kernel.inputs, strict=True) if b.name in read_here]
     kernel = Kernel(name, tuple(b for _, b in pairs), (buffer,), axes, (Store(buffer.name, at, value),))
-    made = Array(name, buffer.dtype, tuple(map(int, buffer.shape)))
+    made = Array(name, buffer.dtype, buffer.shape)
     return Call(kernel, tuple(a for a, _ in pairs), (made,))
 
 
@@ -379,5 +385,5 @@ def _chains(kernel: Kernel, flat: Kernel) -> dict[str, Affine]:
                 current = axis.name
                 chains[current] = Affine(((current, 1),))
             elif axis.extent != 1:
-                chains[current] = chains[current] * int(axis.extent) + Affine(((axis.name, 1),))
+                chains[current] = chains[current] * axis.extent + Affine(((axis.name, 1),))
     return chains

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import GraphError, LaminaError
+from ...ir.dims import Dim, is_at_least, substitute
 from ...ir.execute import run_reference
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.interpret import interpret as interpret_kernel
@@ -38,14 +39,14 @@ class Array:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]  # of ints, or of `Dim`s while sizes are symbols
 
     @property
-    def size(self) -> int:
+    def size(self) -> Any:
         return prod(self.shape)
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Any:
         return self.size * NUMPY[self.dtype].itemsize
 
     @property
@@ -152,6 +153,27 @@ class Program:
     def replace(self, **changes: Any) -> Program:
         return replace(self, **changes)
 
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """The program on arrays of the sizes that symbols are; its kernels keep their symbols."""
+        made: dict[Array | None, Any] = {None: None}
+        for array in self.arrays():
+            shape = tuple([substitute(n, sizes) for n in array.shape])
+            made[array] = array if shape == array.shape else Array(array.name, array.dtype, shape)
+        steps: list[Any] = []
+        for step in self.steps:
+            inputs = tuple([made[array] for array in step.inputs])
+            outputs = tuple([made[array] for array in step.outputs])
+            changes = {"offset": substitute(step.offset, sizes)} if isinstance(step, Alias) else {}
+            steps.append(replace(step, inputs=inputs, outputs=outputs, **changes))
+        return Program(
+            self.name,
+            tuple([made[array] for array in self.params]),
+            tuple(steps),
+            tuple([made[array] for array in self.results]),
+            {made[array]: value for array, value in self.constants.items()},
+            self.into,
+        )
+
     def __str__(self) -> str:
         namer = Namer()
         names = {array: namer.name(array.name) for array in self.arrays()}
@@ -190,7 +212,7 @@ def verify(program: Program) -> Program:
             _fits(program, step, step.outputs, step.kernel.outputs)
         elif isinstance(step, Alias):
             (source,), (view,) = step.inputs, step.outputs
-            inside = 0 <= step.offset <= source.size - view.size
+            inside = is_at_least(step.offset, 0) and is_at_least(source.size - view.size, step.offset)
             if source.dtype != view.dtype or not inside:
                 raise GraphError(
                     f"program {program.name}: an alias has elements of its source",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
@@ -253,7 +254,7 @@ def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int | None]
     """
     counts: list[tuple[str, int | None]] = []
     for axis in kernel.parallel:
-        if isinstance(axis.extent, str):
+        if isinstance(axis.extent, Dim):
             counts.append((axis.name, None))
             continue
         extent, size = axis.extent, schedule.block(axis.name)

@@ -109,8 +109,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "a chunk's whole blocks": (
         "units",
-        "if isinstance(extent, str) else extent) - block",
-        "if isinstance(extent, str) else extent)",
+        "if isinstance(extent, Dim) else extent) - block",
+        "if isinstance(extent, Dim) else extent)",
         LONG,
         schedule("vectorise(i) block(i, 32)"),
     ),

@@ -1,0 +1,99 @@
+"""Programs of symbols: made once of a graph whose sizes are symbols, and run at any of their sizes.
+
+    template = Template(graph, into, frozen, options, target, {"s1": 6})
+    code = template.at({"s1": 9})
+
+The passes go over the graph as it is, with symbols; they choose by the sizes that they are told (`hint`), and
+what a choice makes is right for all.  What is left for each set of sizes is the plan of memory, and the
+numbers that the main function reads of its table: a millisecond or two, and nothing is compiled, but for
+kernels of which no code serves all sizes (`passes/llvm/generate.py: code_for_sizes`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from ..ir.dims import Dim, hints, limits
+from ..ir.errors import LaminaError
+from ..ir.graph import Graph
+from ..ir.locks import fork_safe_lock
+from ..ir.specialise import specialise
+from ..passes.llvm.generate import is_for_all_sizes
+from ..passes.llvm.binding import host_target
+from ..passes.pipeline import Options, optimise
+from ..passes.programs.program import Program
+from .targets import Executable, Target
+
+KEPT = 32  # codes, where sizes have some of their own
+LEAST, MOST = 2, 1 << 40  # what sizes of symbols lie between, for all recordings alike: proofs are kept
+
+
+class Unfit(Exception):
+    """A graph whose programs can't be made of symbols: (why)."""
+
+
+class Template:
+    """The programs of a graph of symbols.  Raises Unfit where they would depend on the sizes.
+
+    graph, into, frozen, options, target: as of `compile_graph`.  sizes: of the symbols, to choose by.
+    is_whole: whether nothing is compiled for further sizes, unless they are small.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        into: tuple[int | None, ...],
+        frozen: frozenset[int],
+        options: Options,
+        target: Target,
+        sizes: Mapping[str, int],
+    ):
+        if target.language != "llvm" or options.tune or any(v.dtype.is_complex for v in _values(graph)):
+            raise Unfit("it is for another target, tuned, or complex")
+        self.graph, self.into, self.target, self.names = graph, into, target, tuple(sizes)
+        try:
+            with _known(sizes):
+                self.optimised = optimise(graph, options)
+                program = target.program(self.optimised, into, options)
+                self.params = program.params
+                self.weights, self.main = target.split(program, frozen)
+                self.is_whole = not _is_sized(self.weights) and all(
+                    is_for_all_sizes(call, host_target()) for call in self.main.calls
+                )
+        except (LaminaError, TypeError) as error:  # a size is no number, and what asks for one says so
+            raise Unfit(str(error)) from error
+        if _is_sized(self.weights):
+            raise Unfit("what is made of weights alone has sizes in it")
+        self._first: Executable | None = None
+        self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._lock = fork_safe_lock()
+
+    def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
+        """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""
+        with self._lock, _known(sizes):
+            if self._first is None and self.weights.results:
+                with self.target.compiler(len(self.graph.nodes)) as compiled:
+                    (self._first,) = compiled([self.weights])
+            found = self.target.at_sizes(self.main, sizes, self._mains)
+            while len(self._mains) > KEPT:
+                self._mains.popitem(last=False)
+        return self._first, found
+
+
+@contextmanager
+def _known(sizes: Mapping[str, int]) -> Iterator[None]:
+    with limits(dict.fromkeys(sizes, (LEAST, MOST))), hints(sizes):
+        yield
+
+
+def _values(graph: Graph) -> Sequence[Any]:
+    return [*graph.params, *graph.results]
+
+
+def _is_sized(program: Program) -> bool:
+    """Whether an array of a program has a symbol in its shape."""
+    return any(isinstance(n, Dim) for array in program.arrays() for n in array.shape)
