@@ -111,7 +111,7 @@ def _affine(value: Any) -> Affine:
 def _scalar(value: Any) -> Any:
     """An index or a kept value as the expression that it stands for; anything else as it is."""
     if isinstance(value, Dim):
-        return coordinate(Affine((), value))
+        return const(value)
     return value.expr if isinstance(value, (Index, Kept)) else value
 
 

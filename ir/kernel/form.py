@@ -30,6 +30,7 @@ from .scalar import (
     Expr,
     Read,
     Ref,
+    Size,
     in_order,
     ref,
     spell,
@@ -259,6 +260,7 @@ class Kernel:
         sizes = [axis.extent for axis in self.axes]
         for buffer in self.buffers.values():
             sizes += [*buffer.shape, *(buffer.layout or ())]
+        sizes += [expr.size for stage in self.stages for expr in walk(*stage.exprs) if type(expr) is Size]
         return tuple(sorted({name for n in sizes if type(n) is Dim for name in symbols_of(n)}))
 
     @cached_property

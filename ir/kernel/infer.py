@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import KernelError
-from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, in_order
+from .scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, Size, in_order
 from .types import NUMPY, bits, kind
 from .words import VOCABULARY, Word
 
@@ -38,6 +38,8 @@ def _infer(
         case Const(_, dtype):
             if dtype is not None:
                 check_constants(expr, dtype)
+            return dtype
+        case Size(_, dtype):
             return dtype
         case Ref(name):
             if name not in stages:

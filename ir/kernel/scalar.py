@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..dims import Dim
 from ..errors import KernelError
 from ..locks import fork_safe_lock
 from .affine import Affine, as_affine
@@ -144,7 +145,7 @@ class Expr:
         return "; ".join([*named, text])
 
 
-Scalar = Expr | bool | int | float
+Scalar = Expr | bool | int | float | Dim
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -160,6 +161,17 @@ class Const(Expr):
     def spelled(self, texts: Mapping[Expr, str]) -> str:
         text = repr(self.value).lower()
         return f"{self.dtype}({text})" if self.dtype else text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Size(Expr):
+    """A number that depends on the kernel's symbols; its type is as a constant's."""
+
+    size: Dim
+    dtype: str | None = None
+
+    def spelled(self, texts: Mapping[Expr, str]) -> str:
+        return f"{self.dtype}(size({self.size}))" if self.dtype else f"size({self.size})"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -248,8 +260,10 @@ def _intern(cls: type[Expr], *values: Any) -> Any:
     return found
 
 
-def const(value: bool | int | float, dtype: str | None = None) -> Const:
+def const(value: bool | int | float | Dim, dtype: str | None = None) -> Const | Size:
     """A number, typed by its context unless `dtype` says otherwise.  NumPy's scalars become Python's."""
+    if isinstance(value, Dim):
+        return _intern(Size, value, dtype)
     if not isinstance(value, (bool, int, float)):
         value = value.item()
     if dtype is not None and dtype not in NUMPY:
@@ -279,6 +293,8 @@ def cast(value: Scalar, dtype: str) -> Expr:
     """`value` as `dtype`; a constant takes the type, converted where that has no such number (0 as bool)."""
     if not isinstance(value, Expr):
         value = const(value)
+    if isinstance(value, Size) and value.dtype is None:
+        return const(value.size, dtype)
     if isinstance(value, Const) and value.dtype is None:
         return const(_number_as(value.value, dtype), dtype)
     if dtype not in NUMPY:

@@ -25,6 +25,7 @@ from .scalar import (
     Op,
     Read,
     Ref,
+    Size,
     bitcast,
     cast,
     const,
@@ -158,6 +159,9 @@ class Substitution:
             case Coordinate(index):
                 part = self.subscript(index)
                 return coordinate(part) if isinstance(part, Affine) else part
+            case Size(size, dtype):
+                of = size if self.numbers is None else self.numbers(Affine((), size)).constant
+                return const(of, dtype)
             case Ref():
                 return self._result(expr)
         return expr

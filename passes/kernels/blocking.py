@@ -38,7 +38,7 @@ def squeezed(kernel: Kernel) -> Kernel:
         name for stage in kernel.stages if isinstance(stage, (Local, Fold)) for name in names(stage.axes)
     }
     gone = {axis.name for axis in kernel.axes if axis.extent == 1} - kept
-    if not gone or kernel.symbols:
+    if not gone:
         return kernel
     return Substitution(indices=dict.fromkeys(gone, ZERO), axes=dict.fromkeys(gone, ())).kernel(kernel)
 
@@ -79,7 +79,7 @@ def can_block(shape: tuple, lanes: int) -> bool:
 
     One place to a channel is no image: [n, c, 1, 1] lies in memory as its blocked form does.
     """
-    if len(shape) < 3 or not all(isinstance(n, int) for n in shape) or 0 in shape:
+    if len(shape) < 3 or not all(isinstance(n, int) for n in shape[CHANNEL:]) or 0 in shape:
         return False
     channels = shape[CHANNEL]
     return -(-channels // lanes) * lanes <= MOST_WASTE * channels and any(n > 1 for n in shape[CHANNEL + 1 :])
@@ -103,8 +103,6 @@ def block(kernel: Kernel, given: Iterable[str], lanes: int, beside: Iterable[str
     None where an index on channels is more than one axis and a whole number of blocks, or where the order
     of channels matters to a fold.
     """
-    if kernel.symbols:
-        return None
     wanted, split = _closure(kernel, set(given), set(beside), lanes)
     if wanted is None:
         return None

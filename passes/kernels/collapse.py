@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from ...ir.dims import is_at_least, symbol
+from ...ir.dims import Dim, is_at_least, symbol, symbols_of
 from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
 from ...ir.kernel.scalar import Coordinate, Expr, read, walk
@@ -156,14 +156,14 @@ def canonical(kernel: Kernel) -> Kernel:
 
 # ---- an axis left open
 def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
-    """The kernel with the extent of a parallel axis as a symbol, the slowest if none is named; None where it
-    can't be.
+    """The kernel with the extent of an axis as a symbol, the slowest parallel one if none is named; None where
+    it can't be.
 
     Each buffer must run along that axis as its slowest dim, or not at all; no two points may meet in a store.
     """
-    if not kernel.parallel or not kernel.is_order_free:
+    if not kernel.is_order_free or not (kernel.parallel or name):
         return None
-    axis = next((a for a in kernel.parallel if a.name == name), kernel.parallel[0])
+    axis = next(a for a in kernel.axes if name in (None, a.name))
     others = {a.name: a.extent for a in kernel.axes if a is not axis}
     steps: dict[str, int] = {}  # along the axis, of each buffer; 0 where it does not run along it
     for buffer, index in accesses(kernel):
@@ -177,9 +177,21 @@ def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
         buffers={b: replace(kernel.buffers[b], shape=_open_shape(kernel.buffers[b], step))
                  for b, step in along.items()},
         at={b: partial(_open_index, axis.name, step) for b, step in along.items() if step != _WHOLE},
+        numbers=_in_extent(axis.extent),
     )  # fmt: skip
     found = opened.kernel(kernel)
     return found if found.symbols == (str(EXTENT),) else None
+
+
+def _in_extent(extent: Extent) -> Callable[[Affine], Affine] | None:
+    """Says of numbers what they are in the extent that is left open, where that is a multiple of a symbol."""
+    if not isinstance(extent, Dim) or len(extent.terms) != 1:
+        return None
+    (monomial, factor), names = extent.terms[0], symbols_of(extent)
+    if len(monomial) != 1 or len(names) != 1 or monomial[0].operands:
+        return None
+    values = {name: EXTENT // factor for name in names}
+    return lambda part: Affine((), EXTENT) if part == Affine((), extent) else part.bind(values)
 
 
 _WHOLE = -1  # the step of a buffer whose first dim is the axis, and that has others besides

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.polynomial.polynomial import polymul
 
+from ...ir.dims import Dim
 from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Op, Read
@@ -86,7 +87,7 @@ def shape_of(kernel: Kernel) -> Shape | None:
     Vectors of images:    x[c, i+r-p, j+s-p, n] * w[r, s, c, k], where a window may run backwards
     """
     sums = [stage for stage in kernel.stages if not isinstance(stage, (Local, Store))]
-    if kernel.symbols or len(sums) != 1 or any(s.axes for s in kernel.stages if s is not sums[0]):
+    if len(sums) != 1 or any(s.axes for s in kernel.stages if s is not sums[0]):
         return None
     match sums[0]:
         case Reduce(_, "sum", axes, Op("mul", (Read() as one, Read() as other))):
@@ -111,14 +112,16 @@ def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) ->
         places.append(place)
         taps.append(tap)
         origin.append(part.constant + min(0, by * (TAPS - 1)))
-        size.append(int(length))
+        if isinstance(length, Dim):
+            return None
+        size.append(length)
     outs = next((p for p in weight.index if isinstance(p, Affine) and p.names - summed), Affine())
     batch = sorted(kernel.parallel_names - outs.names - set(places))
     inner = sorted(summed - set(taps), key=at.coefficient)  # the axes of channels, of the least stride first
     outer = sorted(outs.names, key=weight_at.coefficient)
     if len(places) != 2 or len(batch) > 1 or len(inner) != len(outer) or len(outer) not in (1, 2):
         return None
-    n, block = as_affine(batch[0]) if batch else Affine(), 0 if len(outer) == 1 else int(extent[outer[0]])
+    n, block = as_affine(batch[0]) if batch else Affine(), 0 if len(outer) == 1 else extent[outer[0]]
     (c, *ci), (k, *ki), (r, s) = ([as_affine(a) for a in axes] for axes in (inner[::-1], outer[::-1], taps))
     if block:
         fits = {*rest} == {n, c, *ci} and weight.index == (k * block + ki[0], c * block + ci[0], r, s)

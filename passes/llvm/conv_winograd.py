@@ -7,7 +7,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from math import prod
 
+from ...ir.dims import Dim
 from ...ir.errors import KernelError
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel, Reduce
 from ..kernels.winograd import TAPS, shape_of, weight_transform
 from ..schedules.choose_winograd import STACK, apart
@@ -16,7 +18,7 @@ from ..schedules.target import AHEAD, Target
 from .code import Code, Phase
 from .conv_function import Contract, Function
 from .emit import Emitter
-from .ranges import Int, Name
+from .ranges import OPEN, Int, Name
 from .winograd_transforms import combination, input_transform, output_transform
 from .writer import HIGH, LOW, Point, Value, Writer
 
@@ -24,6 +26,11 @@ STEPS = 4  # of a sum over a block of channels, written out
 UNNAMED = "unnamed"  # the functions while their text is hashed
 # What functions are given: strides of the image, and where a result is.
 ROW, COLUMN, K, Y, X, N = map(Name, ("%row", "%column", "%k", "%y", "%x", "%n"))
+
+
+def _most(size: Extent) -> int:
+    """A size; for one that may be any, the number that stands for it in proofs."""
+    return OPEN if isinstance(size, Dim) else size
 
 
 def balanced(total: int, most: int) -> list[int]:
@@ -64,14 +71,18 @@ class WinogradCode:
             )
         self.how, self.kernel, self.shape = how, kernel, shape
         self.target, self.lanes, self.n = target.with_lanes(lanes), lanes, how.tile + 2
-        self.arrays = [(b.name, prod(map(int, b.shape))) for b in kernel.buffers.values()]
-        self.extent = {axis: int(n) for axis, n in kernel.extents.items()}
+        self.open = bool(kernel.symbols)  # for any number of images
+        if self.open and (how.images or how.spread or [*kernel.symbols] != [str(kernel.extents[shape.batch])]):
+            raise KernelError(f"{kernel.name}: {how} is for a number of images that is known")
+        self.arrays = [(b.name, prod(map(_most, b.shape))) for b in kernel.buffers.values()]
+        self.extent = {axis: _most(n) for axis, n in kernel.extents.items()}
         self.channels, self.outs = self.extent[shape.channel], self.extent[shape.out]
         self.batch, width = self.extent[shape.batch] if shape.batch else 1, how.vectors * lanes
         self.row, self.column = (shape.at.coefficient(place) for place in shape.places)
         self.grid = [-(-self.extent[place] // how.tile) for place in shape.places]
         self.groups, self.chunk = (self.batch // width, how.rows) if how.images else (self.batch, how.vectors)
         self.tiles = self.groups * self.grid[0] * self.grid[1]
+        self.count: Int = self.tiles  # as the code that is being written has it
         self.block = min(how.block, self.tiles)
         self.blocks = -(-self.tiles // self.block)
         self.chunks = self.outs // self.chunk
@@ -125,7 +136,8 @@ class WinogradCode:
     @property
     def last(self) -> int:
         """Rows of the last block, which may have fewer tiles."""
-        return self.rows if self.how.images else self.tiles - (self.blocks - 1) * self.block
+        known = self.how.images or self.open
+        return self.rows if known else self.tiles - (self.blocks - 1) * self.block
 
     # ---- functions
     def function(self, contract: Contract, writer: Writer | None = None) -> Function:
@@ -326,8 +338,14 @@ class WinogradCode:
         return f.i("smin", f.i("sub", self.tiles, f.i("mul", block, self.block)), self.block)
 
     def tile(self, f: Function, block: Int, number: Int) -> Int:
-        """The number of a tile among all, for that in its block."""
-        tile = f.i("add", f.i("mul", block, self.block), number)
+        """The number of a tile among all, for that in its block.
+
+        Of any number of tiles the last block overlaps its neighbour: results are pure functions of the place.
+        """
+        first = f.i("mul", block, self.block)
+        if self.open:
+            first = f.i("smin", first, f.i("sub", self.count, self.block))
+        tile = f.i("add", first, number)
         f.ranges.declare(tile, 0, self.tiles - 1)  # the loops over a block end with the last tile
         return tile
 
@@ -375,6 +393,11 @@ class WinogradCode:
         """A phase to be written, and the kernel's buffers and the scratch memory in it."""
         f = self.function(Contract(integers={LOW: (0, units - 1), HIGH: (0, units)}))
         arrays = [*self.arrays, ("scratch", self.scratch)] if self.scratch else self.arrays
+        if self.open:
+            images = Name(f.name(f"load i64, ptr {f.name(f'getelementptr i64, ptr %args, i64 {len(arrays) + 1}')}"))
+            f.ranges.declare(images, 1, OPEN)
+            self.count = f.i("mul", images, self.grid[0] * self.grid[1])
+            f.ranges.declare(self.count, self.block, self.tiles)  # or this code is not entered
         return f, [f.pointer(k, array, size) for k, (array, size) in enumerate(arrays)]
 
     def add_phase(self, name: str, f: Function, unit: Callable[[Int], None], time: float) -> Phase:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from ...ir.dims import Dim, evaluate, hint
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Buffer, Kernel
+from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
@@ -33,6 +33,7 @@ from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
 from .code import Code, Phase
 from .conv_winograd import WinogradCode
+from .ranges import OPEN
 from .units import Units
 
 MANY = 16  # tiles of an axis that is left open
@@ -78,14 +79,15 @@ def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> tupl
     kernel, how = call.kernel, call.how
     if kernel.symbols:
         found = _open_code(call, target)
-        if found is not None and (extent := evaluate(found.extent, sizes)) >= found.least:
+        if found is not None and (extent := evaluate(found.extent, sizes)) * found.parts >= found.least:
             (phase,) = found.code.phases
-            blocks = -(-extent // found.block)
+            blocks = -(-extent * found.parts // found.block) if found.block else 1
             phase = replace(
                 phase, units=phase.units * blocks, nanoseconds=phase.nanoseconds * extent
             )
             return replace(found.code, kernel=kernel, phases=(phase,)), (extent,)
-    return code_of(replace(call, kernel=bind(kernel, **{name: sizes[name] for name in kernel.symbols})), target)
+    bound = bind(kernel, **{name: sizes[name] for name in kernel.symbols})
+    return code_of(replace(call, kernel=bound, how=how and how.fitted(bound)), target)
 
 
 def is_for_all_sizes(call: Call, target: Target) -> bool:
@@ -94,23 +96,48 @@ def is_for_all_sizes(call: Call, target: Target) -> bool:
 
 
 def _open_code(call: Call, target: Target) -> _Open | None:
+    kernel = prove(call.kernel).replace(name="kernel")
     if call.how is not None and call.how.winograd is not None:
-        return None
-    return _of_symbols(prove(call.kernel).replace(name="kernel"), call.how, target)
+        return _winograd_of_symbols(kernel, call.how.winograd, target)
+    return _of_symbols(kernel, call.how, target)
 
 
 @dataclass(frozen=True)
 class _Open:
-    """Code for any extent of one axis, of at least `least` points.
+    """Code for any extent of one axis, of at least `least` parts.
 
-    extent: of that axis, in the kernel's symbols.  block: its points in a unit of work.  code: its phase says
-    the units of one such block, and the time of one point.
+    extent: of that axis, in the kernel's symbols.  parts: of each of its points.  block: how many of these a
+    unit of work has; 0 of an axis that is summed.  code: its phase says the units of one such block, and the time of one point.
     """
 
     code: Code
     extent: Dim
     least: int
     block: int
+    parts: int = 1
+
+
+@lru_cache(MEMO)
+def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> _Open | None:
+    """The code of a convolution for any number of images; None where other sizes are symbols, too."""
+    axes = [axis for axis in kernel.axes if isinstance(axis.extent, Dim)]
+    opened = generalised(kernel, axes[0].name) if len(axes) == 1 and axes[0] in kernel.parallel else None
+    if opened is None or step.images or step.spread or runs_once(opened):
+        return None
+    writer = WinogradCode(step, opened, target)
+    code = writer.code()
+    (phase,) = code.phases
+    phase = replace(phase, units=1, nanoseconds=phase.nanoseconds / OPEN)
+    (extent,) = (axis.extent for axis in axes)
+    parts = writer.grid[0] * writer.grid[1]
+    return _Open(replace(code, kernel=kernel, phases=(phase,)), extent, writer.block, writer.block, parts)
+
+
+def _is_loop(kernel: Kernel, axis: Axis) -> bool:
+    """Whether an axis is parallel, or summed by all stages that run over it."""
+    if axis in kernel.parallel:
+        return True
+    return all(isinstance(stage, Reduce) for stage in kernel.stages if axis in stage.axes)
 
 
 @lru_cache(MEMO)
@@ -124,18 +151,20 @@ def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _O
     if len(axes) != 1 or schedule is not None and schedule.has(Residues):
         return None
     (axis,) = axes
-    opened = generalised(flat, axis.name) if axis in flat.parallel else None
+    opened = generalised(flat, axis.name) if _is_loop(flat, axis) else None
     if opened is None:
         return None
     extent = axis.extent
     numbers = bind(opened, **{str(EXTENT): max(hint(extent), USUAL)})
     own = schedule or default_schedule(numbers, target)
     tile, block = own.tiles.get(axis.name, 1), own.block(axis.name)
+    if axis not in flat.parallel:
+        tile = block = 0
     if axis.name in {*own.peeled, *own.packed.values()} or runs_once(opened) and tile > 1:
         return None
     slots = tuple((n, 0) for n in range(len(opened.buffers)))
     name, text, needed = _function(opened, own, slots, target)
-    one = bind(opened, **{str(EXTENT): block})
+    one = bind(opened, **{str(EXTENT): block}) if block else numbers
     phase = Phase(name, units(one, own), nanoseconds(numbers, own, target) / max(hint(extent), USUAL), False)
     return _Open(Code(kernel, "\n".join([*needed.values(), text, ""]), (phase,)), extent, tile, block)
 

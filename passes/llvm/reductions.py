@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
+from ...ir.dims import Dim
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
-from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, walk
+from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, Size, walk
 from ...ir.kernel.types import kind
 from ..kernels.product import Bounds, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target
 from .lane_sums import lane_sums
-from .ranges import Int
+from .ranges import OPEN, Int
 from .results import Results
 from .writer import ELEMENTS, Point, Value, suffix
 
@@ -160,7 +161,7 @@ class Reductions(Results):
 
     def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[Int, Int]:
         """The first iteration, and the one after the last, for which every bounded index is inside."""
-        low, high = self.limits.get(axis.name, (0, int(axis.extent)))
+        low, high = self.limits.get(axis.name, (0, self.size(axis.extent)))
         for part, size in bounded:
             factor = part.coefficient(axis.name)
             rest = self.whole(part - Affine(((axis.name, factor),)), point)
@@ -227,18 +228,20 @@ class Reductions(Results):
 
         body(points, carried) -> carried.  What `stage` computes that no loop changes is computed before them.
         """
-        if stage is not None and all(int(axis.extent) for axis in axes):
+        if stage is not None and not any(axis.extent == 0 for axis in axes):
             self.hoist(stage, frozenset(names(axes)), points)
         ordered = sorted(axes, key=lambda axis: axis.name == self.lane_axis)
         if not ordered:
             return body(points, carried)
         axis, rest = ordered[0], tuple(ordered[1:])
-        extent = int(axis.extent)
+        extent, step = axis.extent, self.schedule.unrolled.get(axis.name, 1)
+        if isinstance(extent, Dim):
+            return self.over_open(axis, rest, points, carried, body, copies, stage)
         if extent == 0:
             return carried
         if axis.name == self.lane_axis:
             return self.over_vector(axis.name, extent, points, carried, body, copies)
-        step = min(self.schedule.unrolled.get(axis.name, 1), extent)
+        step = min(step, extent)
         full = extent // step * step
 
         def run(index: Int, offsets: range, values: list[Value]) -> list[Value]:
@@ -253,12 +256,53 @@ class Reductions(Results):
             carried = self.loop(0, full, step, carried, lambda index, v: run(index, range(step), v))
         return run(0, range(full, extent), carried)
 
+    def over_open(
+        self,
+        axis: Axis,
+        rest: tuple[Axis, ...],
+        points: list[Point],
+        carried: list[Value],
+        body: Body,
+        copies: int,
+        stage: Stage | None,
+    ) -> list[Value]:
+        """A loop over an axis that is left open: as many steps as are whole, then what is left one by one."""
+        extent, name = self.size(axis.extent), axis.name
+        is_vector = name == self.lane_axis
+        single = self.lanes if is_vector else 1
+
+        def steps(width: int) -> Callable[[Int, list[Value]], list[Value]]:
+            def run(index: Int, values: list[Value]) -> list[Value]:
+                if is_vector:
+                    return body([p | {name: (index, k)} for k in range(0, width, single) for p in points], values)
+                for k in range(width):
+                    values = self.over(rest, [p | {name: (index, k)} for p in points], values, body, copies, stage)
+                return values
+
+            return run
+
+        def masked(index: Int, values: list[Value]) -> list[Value]:
+            self.mask, self.end = self.lanes_below(self.minus(extent, index)), OPEN
+            values = steps(single)(index, values)
+            self.mask = None
+            return values
+
+        low: Int = 0
+        widths = (single * copies, single) if is_vector else (self.schedule.unrolled.get(name, 1), 1)
+        for width in dict.fromkeys(widths):
+            whole = extent if width == 1 else self.minus(extent, self.integer("urem", extent, width))
+            carried = self.loop(low, whole, width, carried, steps(width), False, OPEN - width)
+            low = whole
+        if single > 1:
+            carried = self.loop(low, extent, single, carried, masked, False, OPEN - 1)
+        return carried
+
     def hoist(self, stage: Stage, axes: frozenset[str], points: list[Point]) -> None:
         """Compute what a stage needs and the axes do not change, so that loops over them find it done."""
         waiting, seen = list(stage.step if isinstance(stage, Fold) else stage.exprs), set()
         while waiting:
             expr = waiting.pop()
-            if expr in seen or isinstance(expr, Const):
+            if expr in seen or isinstance(expr, (Const, Size)):
                 continue
             seen.add(expr)
             if isinstance(expr, Ref):

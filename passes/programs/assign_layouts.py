@@ -155,7 +155,7 @@ class _Assignment:
             inputs += found or (self.as_blocked(array) if name in buffers else self.as_plain(array),)
         outputs = []
         for buffer, old, array in zip(kernel.outputs, step.kernel.outputs, step.outputs, strict=True):
-            shape = tuple(int(n) for n in buffer.shape)
+            shape = buffer.shape
             made = array if shape == array.shape else Array(array.name, array.dtype, shape)
             if old.name in buffers:
                 self.blocked[array] = made
@@ -232,7 +232,7 @@ class _Assignment:
         key = array, str(kernel)
         if key not in self.packed:
             (output,) = kernel.outputs
-            made = Array(f"{array.name}_{output.name}", output.dtype, tuple(map(int, output.shape)))
+            made = Array(f"{array.name}_{output.name}", output.dtype, output.shape)
             self.steps.append(Call(kernel, (array, *beside), (made,), how))
             self.packed[key] = made
         return self.packed[key]

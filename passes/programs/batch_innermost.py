@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from ...ir.dims import Dim, Undecided
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.types import NUMPY, bits, is_floating
 from ..kernels.product import Windowed, product_of
@@ -83,7 +84,12 @@ def served(call: Call, target: Target) -> Windowed | None:
     if found is None or roles is None or any(factor.divided is None for factor in found.factors):
         return None
     dtype = call.kernel.dtypes[roles.stage.name]
-    if not lanes_of(int(call.kernel.extents[roles.batch]), target) or not is_floating(dtype):
+    batch = call.kernel.extents[roles.batch]
+    if isinstance(batch, Dim):  # vectors are of images: their number decides
+        if roles.gradient:
+            raise Undecided(f"how images are laid out for gradients, while {batch} of them may be any number")
+        return None
+    if not lanes_of(batch, target) or not is_floating(dtype):
         return None
     is_loop = all(summation(piece).bounds() is not None for piece in residues(call.kernel))
     return roles if is_loop else None

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.scalar import cast, read, ref
@@ -81,13 +82,14 @@ def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads:
         return None
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
-    chosen, least = None, 0.75 * _products(TAPS**2, int(image.shape[0]) * prod(sizes), channels, outs, target)
+    chosen, least = None, 0.75 * _products(TAPS**2, hint(image.shape[0]) * prod(sizes), channels, outs, target)
     for tile in (4, 2):
-        tiles = int(image.shape[0]) * prod(-(-n // tile) for n in sizes)
+        tiles = hint(image.shape[0]) * prod(-(-n // tile) for n in sizes)
         positions = (tile + 2) ** 2
         cost = _products(positions, tiles, channels, outs, target)
         cost += target.core.transform * positions * tiles * (channels + outs) / lanes
-        how = _dealt(tile, tiles, channels, outs, target, threads)
+        any_number = isinstance(image.shape[0], Dim)
+        how = _dealt(tile, tiles, channels, outs, target, threads, any_number)
         if how is not None and cost < least:
             chosen, least = how, cost
     return chosen
@@ -99,16 +101,18 @@ def _products(taps: int, places: int, channels: int, outs: int, target: Target) 
     return 2 * pairs * places * core.muladd * 16 / target.lanes + 4 * pairs * core.weight
 
 
-def _dealt(tile: int, tiles: int, channels: int, outs: int, target: Target, threads: int) -> Winograd | None:
+def _dealt(
+    tile: int, tiles: int, channels: int, outs: int, target: Target, threads: int, any_number: bool
+) -> Winograd | None:
     """By chunks of channels where the weight outweighs the image, so that it is read once; else by blocks of
     tiles, for which V and M lie in the second cache, beside U where that leaves room for them.
 
-    None where so many channels leave too few tiles to a block.
+    any_number: images, so that tiles may be more.  None where so many channels leave too few tiles to a block.
     """
     lanes, cache = target.lanes, target.core.cache
     positions, rows = (tile + 2) ** 2, 8 if target.registers >= 32 else 6
     vectors = 2 if outs % (2 * lanes) == 0 else 1
-    spread = 2 * tiles * (channels + outs) < channels * outs
+    spread = not any_number and 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
     room = (cache - weight) // 2 if weight < cache * 3 // 4 and not spread else BLOCK_BYTES
     room -= 16 * positions * lanes  # strides are rounded up, by two vectors at most

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import TypeVar, get_type_hints
 
@@ -297,6 +297,17 @@ class Schedule:
         if self.vectorised is not None:
             return self.vectorised.axis
         return next((step.axis for step in self.of(Scalar)), None)
+
+    def fitted(self, kernel: Kernel) -> Schedule:
+        """The schedule with tiles and blocks that are no longer than their axes in a kernel of other sizes."""
+        extents = self.applied(kernel).extents if self.winograd is None else {}
+        steps = [
+            replace(step, size=extents[step.axis])
+            if isinstance(step, (Tile, Block)) and 0 < extents[step.axis] < step.size and step.axis != self.axis
+            else step
+            for step in self.steps
+        ]
+        return Schedule(*steps)
 
     @property
     def vectors(self) -> int:
