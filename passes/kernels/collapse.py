@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from ...ir.dims import Dim, is_at_least, symbol, symbols_of
+from ...ir.dims import Dim, is_at_least, substitute, symbol, symbols_of
 from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
 from ...ir.kernel.scalar import Coordinate, Expr, read, walk
@@ -159,28 +159,117 @@ def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
     """The kernel with the extent of an axis as a symbol, the slowest parallel one if none is named; None where
     it can't be.
 
-    Each buffer must run along that axis as its slowest dim, or not at all; no two points may meet in a store.
+    Each buffer must run along that axis in a dim of its own, or not at all: in its slowest one where sizes are
+    numbers, as strides would depend on the extent otherwise.  No two points may meet in a store.
     """
-    if not kernel.is_order_free or not (kernel.parallel or name):
+    if not (kernel.parallel or name):
         return None
     axis = next(a for a in kernel.axes if name in (None, a.name))
     others = {a.name: a.extent for a in kernel.axes if a is not axis}
-    steps: dict[str, int] = {}  # along the axis, of each buffer; 0 where it does not run along it
+    along: dict[str, _Along | None] = {}  # what each buffer is along the axis; None where it does not run there
+    guarded = {(a.buffer, a.index) for _, a in kernel.reads if a.other is not None}
     for buffer, index in accesses(kernel):
-        step = _step(kernel, kernel.buffers[buffer], index, axis, others)
-        if step is None or steps.setdefault(buffer, step) != step:
+        if not _is_apart(kernel, index, axis.name):
+            return None
+        place = None
+        if any(isinstance(part, Affine) and axis.name in part.names for part in index):
+            is_guarded = (buffer, index) in guarded
+            place = _along(kernel.buffers[buffer], index, axis, others, is_guarded)
+            if place is None:
+                return None
+        if along.setdefault(buffer, place) != place:
             return None
 
-    along = {buffer: step for buffer, step in steps.items() if step}
     opened = Substitution(
         axes={axis.name: (Axis(axis.name, EXTENT),)},
-        buffers={b: replace(kernel.buffers[b], shape=_open_shape(kernel.buffers[b], step))
-                 for b, step in along.items()},
-        at={b: partial(_open_index, axis.name, step) for b, step in along.items() if step != _WHOLE},
+        buffers={b: replace(kernel.buffers[b], shape=place.shape) for b, place in along.items() if place},
+        at={b: partial(place.at, axis) for b, place in along.items() if place},
         numbers=_in_extent(axis.extent),
-    )  # fmt: skip
+    )
     found = opened.kernel(kernel)
     return found if found.symbols == (str(EXTENT),) else None
+
+
+def _is_apart(kernel: Kernel, index: Index, axis: str) -> bool:
+    """Whether an index is computed from the axis by data alone, which is checked for any extent."""
+    return all(
+        from_data(part) for part in index if isinstance(part, Expr) and axis in kernel.free_axes(part)
+    )
+
+
+@dataclass(frozen=True)
+class _Along:
+    """How a buffer runs along the axis that is left open.
+
+    before, step: the points of its dims around that of the axis, where it is flat; else `shape` has the axis
+    in dim `whole` already.
+    """
+
+    shape: tuple[Extent, ...]
+    whole: int | None = None
+    step: int = 1
+
+    def at(self, axis: Axis, index: Index) -> Index:
+        """An index into the buffer as it was, in the dims that it has now."""
+        if self.whole is not None:
+            return index
+        (flat,) = index
+        assert isinstance(flat, Affine)  # or the buffer would not run along the axis
+        before, lead, rest = _parted(flat, Axis(axis.name, EXTENT), self.step)
+        dims = (before, lead, rest)
+        kept = (self.shape[0] != EXTENT, True, self.step != 1)
+        return tuple([part for part, is_there in zip(dims, kept, strict=True) if is_there])
+
+
+def _along(
+    buffer: Buffer, index: Index, axis: Axis, others: dict[str, Extent], guarded: bool
+) -> _Along | None:
+    """How a buffer that is read or written at this index runs along the axis; None where it can't be said.
+
+    guarded: whether it may be beyond the buffer; it is then before the dim of the axis, too.
+    """
+    if buffer.layout is not None:
+        return None
+    if len(index) != 1:
+        used = [d for d, part in enumerate(index) if isinstance(part, Affine) and axis.name in part.names]
+        at = used[0]
+        is_open = isinstance(axis.extent, Dim) or at == 0
+        if len(used) > 1 or index[at] != as_affine(axis.name) or buffer.shape[at] != axis.extent or not is_open:
+            return None
+        return _Along((*buffer.shape[:at], EXTENT, *buffer.shape[at + 1 :]), at)
+    (flat,) = index
+    assert isinstance(flat, Affine)
+    step = flat.coefficient(axis.name)
+    if isinstance(step, Dim):
+        return None
+    before, _, rest = _parted(flat, axis, step)
+    count = 1
+    if isinstance(axis.extent, Dim):
+        total = _size(buffer) // (axis.extent * step)
+        if isinstance(total, Dim):
+            return None
+        count = total
+    if _size(buffer) != axis.extent * step * count:
+        return None
+    for part, size in ((before, count), (rest, step)):
+        low, high = part.bounds(others)
+        if guarded and part is before and count != 1:
+            continue
+        if not (is_at_least(low, 0) and is_at_least(size - 1, high)):
+            return None
+    shape: tuple[Extent, ...] = (*((count,) if count != 1 else ()), EXTENT, *((step,) if step != 1 else ()))
+    return _Along(shape, None, step)
+
+
+def _parted(flat: Affine, axis: Axis, step: int) -> tuple[Affine, Affine, Affine]:
+    """What an index into a flat buffer is in dims before that of an axis, in that one, and after it."""
+    lead, whole = as_affine(axis.name), axis.extent * step
+    before = dict[str, Extent]()
+    for name, by in flat.terms:
+        if isinstance(by, Dim) and isinstance(count := by // whole, int) and count * whole == by:
+            before[name] = count
+    upper = Affine.of(before)
+    return upper, lead, flat - upper * whole - lead * step
 
 
 def _in_extent(extent: Extent) -> Callable[[Affine], Affine] | None:
@@ -188,43 +277,15 @@ def _in_extent(extent: Extent) -> Callable[[Affine], Affine] | None:
     if not isinstance(extent, Dim) or len(extent.terms) != 1:
         return None
     (monomial, factor), names = extent.terms[0], symbols_of(extent)
-    if len(monomial) != 1 or len(names) != 1 or monomial[0].operands:
+    if len(monomial) != 1 or monomial[0].operands:
         return None
-    values = {name: EXTENT // factor for name in names}
-    return lambda part: Affine((), EXTENT) if part == Affine((), extent) else part.bind(values)
+    (name,) = names
 
+    def said(size: Extent) -> Extent:
+        if name not in symbols_of(size):
+            return size
+        count = size // extent
+        whole = isinstance(count, int) and count * extent == size
+        return count * EXTENT if whole else substitute(size, {name: EXTENT // factor})
 
-_WHOLE = -1  # the step of a buffer whose first dim is the axis, and that has others besides
-
-
-def _step(kernel: Kernel, buffer: Buffer, index: tuple, axis: Axis, others: dict[str, int]) -> int | None:
-    """How many elements the buffer's slowest dim is of, if that is what the axis runs over."""
-    if any(isinstance(p, Expr) and axis.name in kernel.free_axes(p) and not from_data(p) for p in index):
-        return None
-    if not any(isinstance(part, Affine) and axis.name in part.names for part in index):
-        return 0
-    if buffer.layout is not None:
-        return None
-    if len(index) != 1:
-        rest = any(isinstance(part, Affine) and axis.name in part.names for part in index[1:])
-        whole = index[0] == as_affine(axis.name) and buffer.shape[0] == axis.extent
-        return _WHOLE if whole and not rest else None
-    (flat,) = index
-    step = flat.coefficient(axis.name)
-    low, high = (flat - Affine(((axis.name, step),))).bounds(others)
-    inside = is_at_least(low, 0) and is_at_least(step - 1, high)
-    return step if inside and _size(buffer) == step * axis.extent else None
-
-
-def _open_shape(buffer: Buffer, step: int) -> tuple[Extent, ...]:
-    if step == _WHOLE:
-        return (EXTENT, *buffer.shape[1:])
-    return (EXTENT,) if step == 1 else (EXTENT, step)
-
-
-def _open_index(axis: str, step: int, index: Index) -> Index:
-    """The slowest axis, and where in a step of it."""
-    (flat,) = index
-    assert isinstance(flat, Affine)  # or the buffer would have no step
-    lead = as_affine(axis)
-    return (lead,) if step == 1 else (lead, flat - lead * step)
+    return lambda part: Affine.of({axis: said(by) for axis, by in part.terms}, said(part.constant))

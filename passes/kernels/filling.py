@@ -15,7 +15,7 @@ def filling(kernel: Kernel, buffer: Buffer) -> Kernel | None:
     if word is None or buffer.inplace:
         return None
     value = 0 if word == "set" else identity(word, buffer.dtype)
-    size = math.prod(int(n) for n in buffer.shape)
+    size = math.prod(buffer.shape)
     flat = Buffer("y", buffer.dtype, (size,))
     typed = const(bool(value) if buffer.dtype == "bool" else value, buffer.dtype)
     return Kernel("fill", (), (flat,), (Axis("i", size),), (Store("y", (Affine((("i", 1),)),), typed),))

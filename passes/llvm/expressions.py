@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from functools import cache
 
-from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.expansions import TURNS
 from ...ir.kernel.form import Kernel
@@ -15,7 +14,7 @@ from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
-from .ranges import Int, Name, Range
+from .ranges import Name, Range
 from .writer import ELEMENTS, Point, Value, Writer, suffix, type_of
 
 LEVELS = 40  # that are emitted by recursion, of six calls each
@@ -94,22 +93,6 @@ class Expressions(Writer, ABC):
             return self.cast(self.value(self.size(expr.size)), dtype)
         own = None if self.kernel.dtype_of(expr) else wanted
         return self.memo(self.key(expr, point, own), lambda: self.compute(expr, point, dtype))
-
-    def size(self, size: int | Dim) -> Int:
-        """A size, computed of the symbols that the function is given."""
-        if not isinstance(size, Dim):
-            return size
-        total: Int = 0
-        for monomial, factor in size.terms:
-            product: Int = factor
-            for atom in monomial:
-                if atom.operands and atom.kind != "//":
-                    raise KernelError(f"{self.kernel.name}: no code computes {atom}", f"size: {size}")
-                operands = [self.size(operand) for operand in atom.operands]
-                value = self.integer("udiv", *operands) if operands else Name(f"%{atom.kind}")
-                product = value if product == 1 else self.integer("mul nsw", value, product)
-            total = self.sum(total, product)
-        return total
 
     def landings(self, root: Expr) -> list[Expr]:
         """The parts of an expression that are so far apart that recursion gets from one to the next."""

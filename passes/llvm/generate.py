@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...ir.dims import Dim, evaluate, hint
+from ...ir.dims import Dim, evaluate, hint, limits
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce
+from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
@@ -77,15 +77,14 @@ def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> tupl
     that is shorter than a tile, code for these alone.
     """
     kernel, how = call.kernel, call.how
-    if kernel.symbols:
-        found = _open_code(call, target)
-        if found is not None and (extent := evaluate(found.extent, sizes)) * found.parts >= found.least:
-            (phase,) = found.code.phases
-            blocks = -(-extent * found.parts // found.block) if found.block else 1
-            phase = replace(
-                phase, units=phase.units * blocks, nanoseconds=phase.nanoseconds * extent
-            )
-            return replace(found.code, kernel=kernel, phases=(phase,)), (extent,)
+    if not kernel.symbols:
+        return code_of(call, target)
+    found = _open_code(call, target)
+    if found is not None:
+        extents = tuple([evaluate(part.extent, sizes) for part in found.parts])
+        if all(part.fits(n) for part, n in zip(found.parts, extents, strict=True)):
+            phases = tuple([part.at(n) for part, n in zip(found.parts, extents, strict=True)])
+            return Code(kernel, found.text, phases), extents
     bound = bind(kernel, **{name: sizes[name] for name in kernel.symbols})
     return code_of(replace(call, kernel=bound, how=how and how.fitted(bound)), target)
 
@@ -103,18 +102,36 @@ def _open_code(call: Call, target: Target) -> _Open | None:
 
 
 @dataclass(frozen=True)
-class _Open:
-    """Code for any extent of one axis, of at least `least` parts.
+class _OpenPhase:
+    """A phase for any extent of one axis.
 
-    extent: of that axis, in the kernel's symbols.  parts: of each of its points.  block: how many of these a
-    unit of work has; 0 of an axis that is summed.  code: its phase says the units of one such block, and the time of one point.
+    extent: of that axis, in the kernel's symbols; each of its points has `parts`, of which there are to be
+    `least`.  phase: the units of one block of parts, and the time of one point.  block: 0 where the axis is
+    summed, so that units do not depend on it.
     """
 
-    code: Code
+    phase: Phase
     extent: Dim
     least: int
     block: int
     parts: int = 1
+
+    def fits(self, extent: int) -> bool:
+        return extent * self.parts >= self.least
+
+    def at(self, extent: int) -> Phase:
+        blocks = -(-extent * self.parts // self.block) if self.block else 1
+        return replace(
+            self.phase, units=self.phase.units * blocks, nanoseconds=self.phase.nanoseconds * extent
+        )
+
+
+@dataclass(frozen=True)
+class _Open:
+    """Code for all sizes: its symbols are the extents of its phases."""
+
+    text: str
+    parts: tuple[_OpenPhase, ...]
 
 
 @lru_cache(MEMO)
@@ -126,47 +143,72 @@ def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> _Ope
         return None
     writer = WinogradCode(step, opened, target)
     code = writer.code()
-    (phase,) = code.phases
+    ((phase,), (extent,)) = code.phases, [axis.extent for axis in axes]
     phase = replace(phase, units=1, nanoseconds=phase.nanoseconds / OPEN)
-    (extent,) = (axis.extent for axis in axes)
     parts = writer.grid[0] * writer.grid[1]
-    return _Open(replace(code, kernel=kernel, phases=(phase,)), extent, writer.block, writer.block, parts)
-
-
-def _is_loop(kernel: Kernel, axis: Axis) -> bool:
-    """Whether an axis is parallel, or summed by all stages that run over it."""
-    if axis in kernel.parallel:
-        return True
-    return all(isinstance(stage, Reduce) for stage in kernel.stages if axis in stage.axes)
+    return _Open(code.text, (_OpenPhase(phase, extent, writer.block, writer.block, parts),))
 
 
 @lru_cache(MEMO)
 def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _Open | None:
     """The code of a kernel whose symbols are the extent of one axis; None where they are more than that."""
-    if schedule is None:
-        flat = canonical(collapsed(kernel))
-    else:
-        flat = schedule.applied(kernel)
-    axes = [axis for axis in flat.axes if isinstance(axis.extent, Dim)]
-    if len(axes) != 1 or schedule is not None and schedule.has(Residues):
+    if schedule is not None and schedule.has(Residues):
         return None
-    (axis,) = axes
-    opened = generalised(flat, axis.name) if _is_loop(flat, axis) else None
-    if opened is None:
+    flat = canonical(collapsed(kernel)) if schedule is None else schedule.applied(kernel)
+    fills = [
+        (filling(flat, buffer), ((slot, 0),), False)
+        for slot, buffer in enumerate(flat.outputs, len(flat.inputs))
+    ]
+    own = tuple((n, 0) for n in range(len(flat.buffers)))
+    texts, parts, declared = list[str](), list[_OpenPhase](), dict[str, str]()
+    for piece, slots, serial in (*fills, (flat, own, _meets(kernel))):
+        if piece is None:
+            continue
+        last = len(flat.buffers) + 1 + len(parts)  # behind the scratch memory, and the other phases' symbols
+        made = _open_piece(piece, schedule if piece is flat else None, slots, serial, last, target)
+        if made is None:
+            return None
+        text, needed, part = made
+        texts.append(text)
+        declared |= needed
+        parts.append(part)
+    return _Open("\n".join([*declared.values(), *dict.fromkeys(texts), ""]), tuple(parts))
+
+
+def _open_piece(
+    kernel: Kernel,
+    schedule: Schedule | None,
+    slots: tuple[tuple[int, int], ...],
+    serial: bool,
+    at: int,
+    target: Target,
+) -> tuple[str, dict[str, str], _OpenPhase] | None:
+    """A piece of a kernel for all extents of its one axis that has symbols.  at: where %args has the extent."""
+    axes = [axis for axis in kernel.axes if isinstance(axis.extent, Dim)]
+    opened = generalised(kernel, axes[0].name) if len(axes) == 1 and _is_loop(kernel, axes[0]) else None
+    if opened is None or not isinstance(axes[0].extent, Dim):
         return None
-    extent = axis.extent
-    numbers = bind(opened, **{str(EXTENT): max(hint(extent), USUAL)})
+    (axis,), extent = axes, axes[0].extent
+    usual = max(hint(extent), USUAL)
+    numbers = bind(opened, **{str(EXTENT): usual})
     own = schedule or default_schedule(numbers, target)
     tile, block = own.tiles.get(axis.name, 1), own.block(axis.name)
-    if axis not in flat.parallel:
+    if axis not in kernel.parallel:
         tile = block = 0
     if axis.name in {*own.peeled, *own.packed.values()} or runs_once(opened) and tile > 1:
         return None
-    slots = tuple((n, 0) for n in range(len(opened.buffers)))
-    name, text, needed = _function(opened, own, slots, target)
+    with limits({str(EXTENT): (1, OPEN)}):
+        name, text, needed = _function(opened, own, slots, target, at)
     one = bind(opened, **{str(EXTENT): block}) if block else numbers
-    phase = Phase(name, units(one, own), nanoseconds(numbers, own, target) / max(hint(extent), USUAL), False)
-    return _Open(Code(kernel, "\n".join([*needed.values(), text, ""]), (phase,)), extent, tile, block)
+    phase = Phase(name, units(one, own), nanoseconds(numbers, own, target) / usual, serial)
+    return text, needed, _OpenPhase(phase, extent, tile, block)
+
+
+def _is_loop(kernel: Kernel, axis: Axis) -> bool:
+    """Whether an axis is parallel, or summed or stored along by all stages that run over it."""
+    if axis in kernel.parallel:
+        return True
+    return all(isinstance(stage, (Reduce, Store)) for stage in kernel.stages if axis in stage.axes)
 
 
 @lru_cache(MEMO)
@@ -187,7 +229,9 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple
     functions, phases, declared = [], [], {}
     for piece in made:
         _fits(piece, kernel, scratch)
-        name, text, needed = _function(opened or piece.kernel, piece.schedule, piece.slots, target)
+        name, text, needed = _function(
+            opened or piece.kernel, piece.schedule, piece.slots, target, len(kernel.buffers) + 1
+        )
         functions.append(text)
         declared |= needed
         count = units(piece.kernel, piece.schedule)
@@ -224,12 +268,16 @@ _UNNAMED = "unnamed"  # the function while its text is hashed
 
 @lru_cache(MEMO)
 def _function(
-    kernel: Kernel, schedule: Schedule, slots: tuple[tuple[int, int], ...], target: Target
+    kernel: Kernel, schedule: Schedule, slots: tuple[tuple[int, int], ...], target: Target, symbols_at: int
 ) -> tuple[str, str, dict[str, str]]:
-    """The symbol of a piece's entry, the text of its two functions, and the declarations these need."""
+    """The symbol of a piece's entry, the text of its two functions, and the declarations these need.
+
+    symbols_at: where %args has the kernel's symbols.
+    """
     writer = Units(kernel, schedule, target)
     body = writer.function(_UNNAMED, "internal ")
-    name = "k" + hashlib.blake2b(f"{body}\n{slots}".encode(), digest_size=10).hexdigest()
+    said = f"{body}\n{slots} {symbols_at if kernel.symbols else ''}"
+    name = "k" + hashlib.blake2b(said.encode(), digest_size=10).hexdigest()
     body = body.replace(f"@{_UNNAMED}(", f"@{name}.body(", 1)
     lines = [body, f"define void @{name}(ptr %args, i64 %lo, i64 %hi) {{"]
     for n, (slot, offset) in enumerate(slots):
@@ -238,7 +286,7 @@ def _function(
         if offset:
             lines.append(f"  %p{n} = getelementptr i8, ptr %q{n}, i64 {offset}")
     for n, symbol in enumerate(kernel.symbols):  # after the scratch memory
-        lines.append(f"  %s.{symbol} = getelementptr i64, ptr %args, i64 {len(kernel.buffers) + 1 + n}")
+        lines.append(f"  %s.{symbol} = getelementptr i64, ptr %args, i64 {symbols_at + n}")
         lines.append(f"  %{symbol} = load i64, ptr %s.{symbol}, align 8")
     arguments = [f"ptr %p{n}" for n in range(len(slots))] + [f"i64 %{symbol}" for symbol in kernel.symbols]
     lines.append(f"  call void @{name}.body({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})")

@@ -85,11 +85,16 @@ class Memory(Expressions):
             value = self.emit(cast(part, "i64"), point)
             if not value.lanes:
                 number = Name(value.text) if value.constant is None else int(value.constant)
-                base = self.sum(base, self.times(number, stride))
+                base = self.sum(base, self.times(number, self.size(stride)))
                 continue
-            scaled = self.binary("mul nsw", value, stride)
+            scaled = self.binary("mul nsw", value, self.splat(self.value(self.size(stride))))
             spread = scaled if spread is None else self.binary("add", spread, scaled)
-        return base, constant, offset.coefficient(self.lane_axis), spread
+        lanes = offset.coefficient(self.lane_axis)
+        if isinstance(lanes, Dim):  # so far apart are neighbours
+            apart = self.binary("mul nsw", self.ramp("i64", 1), self.splat(self.value(self.size(lanes))))
+            spread = apart if spread is None else self.binary("add", self.splat(spread), apart)
+            lanes = 0
+        return base, constant, lanes, spread
 
     def keeps_inside(self, part: Affine, size: int, axis: str, point: Point, low: Int, high: Int) -> None:
         """Raises KernelError unless 0 <= part < size wherever a loop over `axis` runs, from `low` to `high`.
@@ -160,7 +165,7 @@ class Memory(Expressions):
                 f"kernel: {self.kernel}",
             )
         base, constant = self.linear(buffer.offset(access.index), point)
-        base = self.sum(self.times(number, buffer.strides[dim]), base)
+        base = self.sum(self.times(number, self.size(buffer.strides[dim])), base)
         address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant + first)
         if ahead := self.schedule.ahead.get(access.buffer):
             self.prefetch(self.address("i8", address, 0, ahead))
@@ -225,9 +230,9 @@ class Memory(Expressions):
                 if lanes:
                     index = self.binary("add", self.splat(index), self.ramp("i64", lanes))
             if index.lanes:
-                lane = self.both(lane, self.test("icmp ult", index, size))
+                lane = self.both(lane, self.test("icmp ult", index, self.splat(self.value(self.size(size)))))
             else:
-                test = Value(self.once(f"icmp ult {index}, {size}"), "bool")
+                test = Value(self.once(f"icmp ult {index}, {self.size(size)}"), "bool")
                 scalar = test if scalar is None else Value(self.once(f"and {scalar}, {test.text}"), "bool")
         return scalar, lane
 

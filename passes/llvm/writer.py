@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...ir.dims import Dim
+from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import NUMPY, bits, is_floating, kind
 from ..schedules.target import Target
@@ -258,7 +260,7 @@ class Writer:
     def minus(self, left: Int, right: Int) -> Int:
         return self.integer("sub nsw", left, right)
 
-    def times(self, base: Int, factor: int) -> Int:
+    def times(self, base: Int, factor: Int) -> Int:
         return base if factor == 1 else self.integer("mul nsw", base, factor)
 
     def quotient(self, number: Int, factor: int) -> Int:
@@ -281,8 +283,26 @@ class Writer:
             if isinstance(base, int):
                 constant += coefficient * base
             else:
-                total = self.sum(total, self.times(base, coefficient))
+                total = self.sum(total, self.times(base, self.size(coefficient)))
+        if isinstance(constant, Dim):
+            total, constant = self.sum(total, self.size(constant)), 0
         return total, constant
+
+    def size(self, size: int | Dim) -> Int:
+        """A size, computed of the symbols that the function is given."""
+        if not isinstance(size, Dim):
+            return size
+        total: Int = 0
+        for monomial, factor in size.terms:
+            product: Int = factor
+            for atom in monomial:
+                if atom.operands and atom.kind != "//":
+                    raise KernelError(f"no code computes {atom}", f"size: {size}")
+                operands = [self.size(operand) for operand in atom.operands]
+                value = self.integer("udiv", *operands) if operands else Name(f"%{atom.kind}")
+                product = value if product == 1 else self.times(value, product)
+            total = self.sum(total, product)
+        return total
 
     def whole(self, index: Affine, point: Point) -> Int:
         return self.sum(*self.linear(index, point))
