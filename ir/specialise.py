@@ -53,3 +53,14 @@ def specialise(graph: Graph, sizes: Mapping[str, int | Dim], dtype: DType | None
         attrs = {k: attr(v) for k, v in node.attrs.items()}
         nodes.append(Node(node.op, inputs, tuple(map(define, node.outputs)), attrs, node.where))
     return Graph(graph.name, params, tuple(nodes), tuple(map(use, graph.results)))
+
+
+def sized(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A type or an attr with `sizes` for its symbols."""
+    if isinstance(value, tuple):
+        return tuple([sized(each, sizes) for each in value])
+    if isinstance(value, Type):
+        return type_of(value.dtype, sized(value.shape, sizes), value.device)
+    if isinstance(value, Graph):
+        return specialise(value, sizes)
+    return substitute(value, sizes) if isinstance(value, Dim) else value

@@ -329,6 +329,12 @@ def compile_sized(
     )  # fmt: skip
 
 
+def is_whole(code: Any) -> bool:
+    """Whether what was compiled for some sizes serves others with hardly more compiling."""
+    fitted = getattr(code, "code", None)
+    return isinstance(fitted, Fitted) and fitted.template.is_whole
+
+
 def template_of(
     graph: Graph,
     sizes: Mapping[str, int],
@@ -339,6 +345,8 @@ def template_of(
     target: Target = CPU,
 ) -> Template | None:
     """The programs of a graph of symbols, made when they are first asked for; None where there are none."""
+    if determinism.is_asked():  # for all sizes sums are not cut in parts: they round otherwise
+        return None
     into = tuple(into) or (None,) * len(graph.results)
     key = (_text(graph), into, frozen, options, target.name)
     with _lock:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..ir.dims import Dim, substitute
+from ..ir.specialise import sized
 
 MOST = 64  # sets of sizes whose code is kept
 AT_ONCE = 8  # sets that have code as soon as they are met; others when they come again
@@ -75,10 +75,4 @@ def slot_of(name: str) -> int:
 
 def with_sizes(attrs: Sequence[tuple[str, Any]], sizes: Mapping[str, int]) -> dict[str, Any]:
     """Attributes with numbers in place of symbols."""
-    return {name: _with(value, sizes) for name, value in attrs}
-
-
-def _with(value: Any, sizes: Mapping[str, int]) -> Any:
-    if isinstance(value, tuple):
-        return tuple([_with(each, sizes) for each in value])
-    return substitute(value, sizes) if isinstance(value, Dim) else value
+    return {name: sized(value, sizes) for name, value in attrs}

@@ -733,7 +733,7 @@ class TracedFunction:
             return made
 
         def may(is_new: bool) -> None:
-            if not len(sized) or ledger.budget is None:
+            if not len(sized) or ledger.budget is None or backend.is_whole(sized.last):
                 return
             if is_new or not ledger.affords(ledger.usual_code, log.fares()):
                 raise Eager(RESIZED)

@@ -93,6 +93,7 @@ class NativeManifest(Manifest):
             and all(0 <= count < LIMIT for count in (self.kernels, self.codes))
             and all(re.fullmatch(r"\w+", symbol) for symbol in self.symbols)
             and 0 <= self.nanoseconds < math.inf
+            and not self.numbers  # such programs are of one process
         )
 
 
@@ -155,7 +156,7 @@ def link(
     kernels = len(program.calls)
     program, checks = with_checks(program if sizes is None else program.at(sizes))
     plan = verify(plan_memory(program, scratch, guard))
-    main = _Main(plan, codes, checks, entry, apart, guard, None if sizes is None else [])
+    main = _Main(plan, codes, checks, entry, apart, guard, sizes)
     parts, text = main.write()
     ready(text)
     manifest = NativeManifest.of(
@@ -229,9 +230,10 @@ class _Main:
         entry: str,
         apart: bool,
         guard: int,
-        numbers: list[int] | None,
+        sizes: Mapping[str, int] | None,
     ):
-        self.numbers = numbers
+        self.sizes = sizes or {}
+        self.numbers: list[int] | None = None if sizes is None else []
         program = plan.program
         self.first_number = FIRST + len(program.params) + len(program.results) + len(program.constants)
         self.first_number += bool(guard)
@@ -250,7 +252,7 @@ class _Main:
         for number, step in enumerate(program.steps):
             self.copy(self.plan.moves.get(number, ()))
             if isinstance(step, Call):
-                if (part := check(step, self.plan.places)) is not None:
+                if (part := check(step, self.plan.places, self.sizes)) is not None:
                     self.cut(part)
                 self.call(step)
                 if step.outputs[0] in self.flags:

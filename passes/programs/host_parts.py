@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.kernel.substitute import bind
 from ..kernels.index_check import index_check, trusted
 from .memory_plan import Place
 from .program import Array, Call, Host
@@ -53,11 +54,15 @@ def on_host(step: Host, places: Mapping[Array, Place]) -> OnHost:
     return OnHost(text, inputs, tuple(_view(array, places) for array in step.outputs))
 
 
-def check(call: Call, places: Mapping[Array, Place]) -> Check | None:
-    """The part that looks at the indices that a call trusts, if there are any that no kernel can check."""
+def check(call: Call, places: Mapping[Array, Place], sizes: Mapping[str, int]) -> Check | None:
+    """The part that looks at the indices that a call trusts, if there are any that no kernel can check.
+
+    sizes: what the symbols of its kernel are.
+    """
     if not any(trusted(call.kernel)) or index_check(call.kernel) is not None:
         return None
-    return Check(str(call.kernel), tuple(_view(array, places) for array in call.inputs))
+    kernel = bind(call.kernel, **{name: sizes[name] for name in call.kernel.symbols})
+    return Check(str(kernel), tuple(_view(array, places) for array in call.inputs))
 
 
 def _view(array: Array, places: Mapping[Array, Place]) -> View:

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import GraphError, LaminaError
-from ...ir.dims import Dim, is_at_least, substitute
+from ...ir.dims import is_at_least, substitute
 from ...ir.execute import run_reference
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.interpret import interpret as interpret_kernel
 from ...ir.kernel.types import NUMPY
 from ...ir.op import Op
 from ...ir.printing import Namer
+from ...ir.specialise import sized
 from ...ir.types import Type
 from ..schedules.steps import Schedule
 
@@ -163,7 +164,12 @@ class Program:
         for step in self.steps:
             inputs = tuple([made[array] for array in step.inputs])
             outputs = tuple([made[array] for array in step.outputs])
-            changes = {"offset": substitute(step.offset, sizes)} if isinstance(step, Alias) else {}
+            changes: dict[str, Any] = {}
+            if isinstance(step, Alias):
+                changes = {"offset": substitute(step.offset, sizes)}
+            elif isinstance(step, Host):
+                attrs = {name: sized(value, sizes) for name, value in step.attrs.items()}
+                changes = {"types": sized(step.types, sizes), "attrs": attrs}
             steps.append(replace(step, inputs=inputs, outputs=outputs, **changes))
         return Program(
             self.name,

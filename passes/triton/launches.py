@@ -98,7 +98,7 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int]) -> Iterator[Part]:
         if isinstance(step, Host):
             yield on_host(step, plan.places)
         elif isinstance(step, Call):
-            if (part := check(step, plan.places)) is not None:
+            if (part := check(step, plan.places, {})) is not None:
                 yield part
             inputs, outputs = plan.arguments(step)
             places = tuple(place for place in (*inputs, *outputs) if place is not None)

@@ -34,7 +34,6 @@ FOLD = "s = fold(j:4) {{\n  init {}\n  step {}\n{}}}\ny[i] = s"
         ("s is defined twice", kernel("s = f32(1)\ns = f32(2)\ny[i] = s")),
         ("the axis i runs twice in one stage", kernel("s = sum(i:4) x[i]\ny[i] = s")),
         ("an axis has one extent", kernel("s = sum(j:4) x[j]\nt = sum(j:3) x[j]\ny[i] = s")),
-        ("the symbol n is not declared", kernel("y[i] = 1", inputs="x: f32[n]")),
         # scope
         ("z is not in scope: no earlier stage defines it", kernel("y[i] = z")),
         ("a stage is read at its own axes: e", kernel("e[j] = x[j] for j:4\ny[i] = e[j]")),

@@ -490,7 +490,7 @@ def test_a_stored_program_that_is_no_good_is_forgotten():
         b"",
         b"nonsense",
         disk.pack(b"{}"),
-        disk.pack(manifest.replace(b"[2,", b"[1,", 1), *run.objects),
+        disk.pack(manifest.replace(b"[3,", b"[2,", 1), *run.objects),
         disk.pack(manifest, *run.objects[:-1]),
         disk.pack(manifest, *(b"no object" for _ in run.objects)),
     ):
