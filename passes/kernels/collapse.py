@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...ir.dims import Dim, is_at_least, substitute, symbol, symbols_of
+from ...ir.dims import Dim, is_at_least, symbol, symbols_of
 from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
 from ...ir.kernel.scalar import Coordinate, Expr, read, walk
@@ -154,138 +154,154 @@ def canonical(kernel: Kernel) -> Kernel:
     return renamed.kernel(kernel).replace(name="kernel")
 
 
-# ---- an axis left open
+# ---- axes left open
 def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
-    """The kernel with the extent of an axis as a symbol, the slowest parallel one if none is named; None where
-    it can't be.
+    """The kernel with the extent of a parallel axis as a symbol, the slowest if none is named; None where it
+    can't be.
 
-    Each buffer must run along that axis in a dim of its own, or not at all: in its slowest one where sizes are
-    numbers, as strides would depend on the extent otherwise.  No two points may meet in a store.
+    Each buffer must run along that axis as its slowest dim, or not at all; no two points may meet in a store.
     """
-    if not (kernel.parallel or name):
+    if not kernel.parallel or not kernel.is_order_free or kernel.symbols:
         return None
-    axis = next(a for a in kernel.axes if name in (None, a.name))
-    others = {a.name: a.extent for a in kernel.axes if a is not axis}
-    along: dict[str, _Along | None] = {}  # what each buffer is along the axis; None where it does not run there
-    guarded = {(a.buffer, a.index) for _, a in kernel.reads if a.other is not None}
-    for buffer, index in accesses(kernel):
-        if not _is_apart(kernel, index, axis.name):
+    axis = next((a for a in kernel.parallel if a.name == name), kernel.parallel[0])
+    return _opened(kernel, axis, EXTENT)
+
+
+def opened(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]] | None:
+    """The kernel with a symbol of its own for the extent of each axis whose size was made of symbols, and
+    those sizes by the new symbols; None where other numbers in it depend on them.
+
+    b[(s1*s2)*i+s1*j+k] for i:4 j:s2 k:s1    ->    b[i, j, k] for i:4 j:extent1 k:extent
+    """
+    extents: dict[str, Dim] = {}
+    while left := [axis for axis in kernel.axes if isinstance(axis.extent, Dim) and not _is_open(axis.extent)]:
+        for axis in left:
+            new = symbol(f"{EXTENT}{len(extents) or ''}")
+            found = _opened(kernel, axis, new)
+            if found is not None:
+                assert isinstance(axis.extent, Dim) and isinstance(new, Dim)
+                kernel, extents[str(new)] = found, axis.extent
+                break
+        else:
             return None
+    names = {name: said for new, size in extents.items() for name, said in _in_extent(symbol(new), size).items()}
+    kernel = Substitution(numbers=lambda part: part.bind(names) if names else part).kernel(kernel)
+    sizes = [axis.extent for axis in kernel.axes]
+    for _, index in accesses(kernel):
+        for part in index:
+            if isinstance(part, Affine):
+                sizes += [part.constant, *(by for _, by in part.terms)]
+    known = all(symbols_of(size) <= extents.keys() for size in sizes) and {*kernel.symbols} <= extents.keys()
+    return (kernel, extents) if known else None
+
+
+def _is_open(extent: Dim) -> bool:
+    return str(extent).startswith(str(EXTENT))
+
+
+def _in_extent(new: Extent, size: Dim) -> dict[str, Extent]:
+    """What a symbol is where a multiple of it is the extent of an axis."""
+    (monomial, factor), *others = size.terms
+    if others or len(monomial) != 1 or monomial[0].operands:
+        return {}
+    return {str(monomial[0]): new // factor}
+
+
+def _opened(kernel: Kernel, axis: Axis, new: Extent) -> Kernel | None:
+    """The kernel with an axis left open: where buffers run along it, it has a dim of its own."""
+    others = {a.name: a.extent for a in kernel.axes if a is not axis}
+    guarded = {(a.buffer, a.index) for _, a in kernel.reads if a.other is not None}
+    along: dict[str, _Along | None] = {}  # what each buffer is along the axis; None where it does not run there
+    for buffer, index in accesses(kernel):
+        for part in index:
+            if isinstance(part, Expr) and axis.name in kernel.free_axes(part) and not from_data(part):
+                return None  # it stays inside for this extent, and nobody knows for others
+        used = [d for d, part in enumerate(index) if isinstance(part, Affine) and axis.name in part.names]
         place = None
-        if any(isinstance(part, Affine) and axis.name in part.names for part in index):
+        if used:
             is_guarded = (buffer, index) in guarded
-            place = _along(kernel.buffers[buffer], index, axis, others, is_guarded)
+            place = _along(kernel.buffers[buffer], index, used, axis, new, others, is_guarded)
             if place is None:
                 return None
         if along.setdefault(buffer, place) != place:
             return None
-
-    opened = Substitution(
-        axes={axis.name: (Axis(axis.name, EXTENT),)},
+    return Substitution(
+        axes={axis.name: (Axis(axis.name, new),)},
         buffers={b: replace(kernel.buffers[b], shape=place.shape) for b, place in along.items() if place},
-        at={b: partial(place.at, axis) for b, place in along.items() if place},
-        numbers=_in_extent(axis.extent),
-    )
-    found = opened.kernel(kernel)
-    return found if found.symbols == (str(EXTENT),) else None
-
-
-def _is_apart(kernel: Kernel, index: Index, axis: str) -> bool:
-    """Whether an index is computed from the axis by data alone, which is checked for any extent."""
-    return all(
-        from_data(part) for part in index if isinstance(part, Expr) and axis in kernel.free_axes(part)
-    )
+        at={b: place.at for b, place in along.items() if place},
+    ).kernel(kernel)
 
 
 @dataclass(frozen=True)
 class _Along:
-    """How a buffer runs along the axis that is left open.
+    """How a buffer runs along an axis that is left open.
 
-    before, step: the points of its dims around that of the axis, where it is flat; else `shape` has the axis
-    in dim `whole` already.
+    dim: where it does.  step, whole: elements of that dim from one point to the next, and for all; before,
+    after: whether others run there too, so that it is cut.
     """
 
+    axis: str
     shape: tuple[Extent, ...]
-    whole: int | None = None
-    step: int = 1
+    dim: int
+    step: Extent
+    whole: Extent
+    before: bool
+    after: bool
 
-    def at(self, axis: Axis, index: Index) -> Index:
+    def at(self, index: Index) -> Index:
         """An index into the buffer as it was, in the dims that it has now."""
-        if self.whole is not None:
-            return index
-        (flat,) = index
-        assert isinstance(flat, Affine)  # or the buffer would not run along the axis
-        before, lead, rest = _parted(flat, Axis(axis.name, EXTENT), self.step)
-        dims = (before, lead, rest)
-        kept = (self.shape[0] != EXTENT, True, self.step != 1)
-        return tuple([part for part, is_there in zip(dims, kept, strict=True) if is_there])
+        part = index[self.dim]
+        assert isinstance(part, Affine)  # or the buffer would not run along the axis
+        before, lead, rest = _parted(part, self.axis, self.step, self.whole)
+        new = [part for part, is_there in ((before, self.before), (lead, True), (rest, self.after)) if is_there]
+        return (*index[: self.dim], *new, *index[self.dim + 1 :])
 
 
 def _along(
-    buffer: Buffer, index: Index, axis: Axis, others: dict[str, Extent], guarded: bool
+    buffer: Buffer,
+    index: Index,
+    used: list[int],
+    axis: Axis,
+    new: Extent,
+    others: dict[str, Extent],
+    guarded: bool,
 ) -> _Along | None:
     """How a buffer that is read or written at this index runs along the axis; None where it can't be said.
 
-    guarded: whether it may be beyond the buffer; it is then before the dim of the axis, too.
+    used: the dims in which it does.  guarded: whether the index may be beyond the buffer; it is then beyond
+    the dim before that of the axis, too.
     """
-    if buffer.layout is not None:
+    if buffer.layout is not None or len(used) > 1:
         return None
-    if len(index) != 1:
-        used = [d for d, part in enumerate(index) if isinstance(part, Affine) and axis.name in part.names]
-        at = used[0]
-        is_open = isinstance(axis.extent, Dim) or at == 0
-        if len(used) > 1 or index[at] != as_affine(axis.name) or buffer.shape[at] != axis.extent or not is_open:
-            return None
-        return _Along((*buffer.shape[:at], EXTENT, *buffer.shape[at + 1 :]), at)
-    (flat,) = index
-    assert isinstance(flat, Affine)
-    step = flat.coefficient(axis.name)
-    if isinstance(step, Dim):
+    (dim,) = used
+    part, size = index[dim], buffer.shape[dim]
+    assert isinstance(part, Affine)
+    step = part.coefficient(axis.name)
+    if isinstance(step, Dim) or step < 1 or (dim and not isinstance(axis.extent, Dim)):
         return None
-    before, _, rest = _parted(flat, axis, step)
-    count = 1
-    if isinstance(axis.extent, Dim):
-        total = _size(buffer) // (axis.extent * step)
-        if isinstance(total, Dim):
-            return None
-        count = total
-    if _size(buffer) != axis.extent * step * count:
+    whole = axis.extent * step
+    if not is_at_least(whole, 1):
         return None
-    for part, size in ((before, count), (rest, step)):
-        low, high = part.bounds(others)
-        if guarded and part is before and count != 1:
+    before, _, rest = _parted(part, axis.name, step, whole)
+    count = size // whole if isinstance(axis.extent, Dim) else 1  # of numbers the slowest axis alone is known
+    if size != whole * count:
+        return None
+    for inner, limit in ((before, count), (rest, step)):
+        low, high = inner.bounds(others)
+        if guarded and inner is before and count != 1:
             continue
-        if not (is_at_least(low, 0) and is_at_least(size - 1, high)):
+        if not (is_at_least(low, 0) and is_at_least(limit - 1, high)):
             return None
-    shape: tuple[Extent, ...] = (*((count,) if count != 1 else ()), EXTENT, *((step,) if step != 1 else ()))
-    return _Along(shape, None, step)
+    dims = (*((count,) if count != 1 else ()), new, *((step,) if step != 1 else ()))
+    shape = (*buffer.shape[:dim], *dims, *buffer.shape[dim + 1 :])
+    return _Along(axis.name, shape, dim, step, whole, count != 1, step != 1)
 
 
-def _parted(flat: Affine, axis: Axis, step: int) -> tuple[Affine, Affine, Affine]:
-    """What an index into a flat buffer is in dims before that of an axis, in that one, and after it."""
-    lead, whole = as_affine(axis.name), axis.extent * step
+def _parted(part: Affine, axis: str, step: Extent, whole: Extent) -> tuple[Affine, Affine, Affine]:
+    """What an index is in dims before that of an axis, in that one, and after it."""
     before = dict[str, Extent]()
-    for name, by in flat.terms:
-        if isinstance(by, Dim) and isinstance(count := by // whole, int) and count * whole == by:
+    for name, by in part.terms:
+        if isinstance(by, Dim) and (count := by // whole) * whole == by:
             before[name] = count
-    upper = Affine.of(before)
-    return upper, lead, flat - upper * whole - lead * step
-
-
-def _in_extent(extent: Extent) -> Callable[[Affine], Affine] | None:
-    """Says of numbers what they are in the extent that is left open, where that is a multiple of a symbol."""
-    if not isinstance(extent, Dim) or len(extent.terms) != 1:
-        return None
-    (monomial, factor), names = extent.terms[0], symbols_of(extent)
-    if len(monomial) != 1 or monomial[0].operands:
-        return None
-    (name,) = names
-
-    def said(size: Extent) -> Extent:
-        if name not in symbols_of(size):
-            return size
-        count = size // extent
-        whole = isinstance(count, int) and count * extent == size
-        return count * EXTENT if whole else substitute(size, {name: EXTENT // factor})
-
-    return lambda part: Affine.of({axis: said(by) for axis, by in part.terms}, said(part.constant))
+    upper, lead = Affine.of(before), as_affine(axis)
+    return upper, lead, part - upper * whole - lead * step

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 from ...ir.dims import Dim, evaluate, hint, limits
 from ...ir.errors import KernelError
@@ -21,7 +22,7 @@ from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
 from ..kernels.arrange_axes import accumulated_apart, in_strips
-from ..kernels.collapse import EXTENT, canonical, collapsed, generalised
+from ..kernels.collapse import canonical, collapsed, generalised, opened
 from ..kernels.filling import filling
 from ..kernels.proof import prove
 from ..kernels.residues import residues
@@ -81,10 +82,10 @@ def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> tupl
         return code_of(call, target)
     found = _open_code(call, target)
     if found is not None:
-        extents = tuple([evaluate(part.extent, sizes) for part in found.parts])
-        if all(part.fits(n) for part, n in zip(found.parts, extents, strict=True)):
-            phases = tuple([part.at(n) for part, n in zip(found.parts, extents, strict=True)])
-            return Code(kernel, found.text, phases), extents
+        made = [part.at(sizes) for part in found.parts]
+        if all(one is not None for one in made):
+            phases, extents = zip(*[one for one in made if one is not None], strict=True)
+            return Code(kernel, found.text, phases), tuple(chain.from_iterable(extents))
     bound = bind(kernel, **{name: sizes[name] for name in kernel.symbols})
     return code_of(replace(call, kernel=bound, how=how and how.fitted(bound)), target)
 
@@ -102,28 +103,37 @@ def _open_code(call: Call, target: Target) -> _Open | None:
 
 
 @dataclass(frozen=True)
-class _OpenPhase:
-    """A phase for any extent of one axis.
+class _OpenAxis:
+    """An axis of a phase whose extent may be any.
 
-    extent: of that axis, in the kernel's symbols; each of its points has `parts`, of which there are to be
-    `least`.  phase: the units of one block of parts, and the time of one point.  block: 0 where the axis is
-    summed, so that units do not depend on it.
+    extent: what it is in the kernel's symbols; each point has `parts`, of which there are to be `least`.
+    block: parts in a unit of work; 0 where the axis is summed, so that units do not depend on it.
     """
 
-    phase: Phase
     extent: Dim
     least: int
     block: int
     parts: int = 1
 
-    def fits(self, extent: int) -> bool:
-        return extent * self.parts >= self.least
 
-    def at(self, extent: int) -> Phase:
-        blocks = -(-extent * self.parts // self.block) if self.block else 1
-        return replace(
-            self.phase, units=self.phase.units * blocks, nanoseconds=self.phase.nanoseconds * extent
-        )
+@dataclass(frozen=True)
+class _OpenPhase:
+    """A phase for any extents of some axes.  phase: the units of one block of each, and the time of a point."""
+
+    phase: Phase
+    axes: tuple[_OpenAxis, ...]
+
+    def at(self, sizes: Mapping[str, int]) -> tuple[Phase, tuple[int, ...]] | None:
+        """The phase where symbols are these sizes, and the extents; None where an axis is too short for it."""
+        units, time, extents = self.phase.units, self.phase.nanoseconds, list[int]()
+        for axis in self.axes:
+            extent = evaluate(axis.extent, sizes)
+            if extent * axis.parts < axis.least:
+                return None
+            units *= -(-extent * axis.parts // axis.block) if axis.block else 1
+            time *= extent
+            extents.append(extent)
+        return replace(self.phase, units=units, nanoseconds=time), tuple(extents)
 
 
 @dataclass(frozen=True)
@@ -137,21 +147,20 @@ class _Open:
 @lru_cache(MEMO)
 def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> _Open | None:
     """The code of a convolution for any number of images; None where other sizes are symbols, too."""
-    axes = [axis for axis in kernel.axes if isinstance(axis.extent, Dim)]
-    opened = generalised(kernel, axes[0].name) if len(axes) == 1 and axes[0] in kernel.parallel else None
-    if opened is None or step.images or step.spread or runs_once(opened):
+    found = None if step.images or step.spread else opened(kernel)
+    if found is None or len(found[1]) != 1 or runs_once(found[0]):
         return None
-    writer = WinogradCode(step, opened, target)
+    writer, (extent,) = WinogradCode(step, found[0], target), found[1].values()
     code = writer.code()
-    ((phase,), (extent,)) = code.phases, [axis.extent for axis in axes]
+    (phase,) = code.phases
     phase = replace(phase, units=1, nanoseconds=phase.nanoseconds / OPEN)
-    parts = writer.grid[0] * writer.grid[1]
-    return _Open(code.text, (_OpenPhase(phase, extent, writer.block, writer.block, parts),))
+    axis = _OpenAxis(extent, writer.block, writer.block, writer.grid[0] * writer.grid[1])
+    return _Open(code.text, (_OpenPhase(phase, (axis,)),))
 
 
 @lru_cache(MEMO)
 def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _Open | None:
-    """The code of a kernel whose symbols are the extent of one axis; None where they are more than that."""
+    """The code of a kernel whose symbols are extents of axes; None where they are more than that."""
     if schedule is not None and schedule.has(Residues):
         return None
     flat = canonical(collapsed(kernel)) if schedule is None else schedule.applied(kernel)
@@ -161,17 +170,18 @@ def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _O
     ]
     own = tuple((n, 0) for n in range(len(flat.buffers)))
     texts, parts, declared = list[str](), list[_OpenPhase](), dict[str, str]()
+    at = len(flat.buffers) + 1  # behind the scratch memory, and the other phases' symbols
     for piece, slots, serial in (*fills, (flat, own, _meets(kernel))):
         if piece is None:
             continue
-        last = len(flat.buffers) + 1 + len(parts)  # behind the scratch memory, and the other phases' symbols
-        made = _open_piece(piece, schedule if piece is flat else None, slots, serial, last, target)
+        made = _open_piece(piece, schedule if piece is flat else None, slots, serial, at, target)
         if made is None:
             return None
         text, needed, part = made
         texts.append(text)
         declared |= needed
         parts.append(part)
+        at += len(part.axes)
     return _Open("\n".join([*declared.values(), *dict.fromkeys(texts), ""]), tuple(parts))
 
 
@@ -183,25 +193,31 @@ def _open_piece(
     at: int,
     target: Target,
 ) -> tuple[str, dict[str, str], _OpenPhase] | None:
-    """A piece of a kernel for all extents of its one axis that has symbols.  at: where %args has the extent."""
-    axes = [axis for axis in kernel.axes if isinstance(axis.extent, Dim)]
-    opened = generalised(kernel, axes[0].name) if len(axes) == 1 and _is_loop(kernel, axes[0]) else None
-    if opened is None or not isinstance(axes[0].extent, Dim):
+    """A piece of a kernel for all sizes of its symbols.  at: where %args has the extents of its axes."""
+    found = opened(kernel)
+    if found is None:
         return None
-    (axis,), extent = axes, axes[0].extent
-    usual = max(hint(extent), USUAL)
-    numbers = bind(opened, **{str(EXTENT): usual})
+    piece, extents = found
+    axes = {str(axis.extent): axis for axis in piece.axes if isinstance(axis.extent, Dim)}
+    if not all(_is_loop(piece, axis) for axis in axes.values()):
+        return None
+    usual = {name: max(hint(extent), USUAL) for name, extent in extents.items()}
+    numbers = bind(piece, **usual)
     own = schedule or default_schedule(numbers, target)
-    tile, block = own.tiles.get(axis.name, 1), own.block(axis.name)
-    if axis not in kernel.parallel:
-        tile = block = 0
-    if axis.name in {*own.peeled, *own.packed.values()} or runs_once(opened) and tile > 1:
-        return None
-    with limits({str(EXTENT): (1, OPEN)}):
-        name, text, needed = _function(opened, own, slots, target, at)
-    one = bind(opened, **{str(EXTENT): block}) if block else numbers
-    phase = Phase(name, units(one, own), nanoseconds(numbers, own, target) / usual, serial)
-    return text, needed, _OpenPhase(phase, extent, tile, block)
+    made, blocks = list[_OpenAxis](), dict(usual)
+    for name in piece.symbols:
+        axis, tile = axes[name], own.tiles.get(axes[name].name, 1)
+        if axis.name in {*own.peeled, *own.packed.values()} or runs_once(piece) and tile > 1:
+            return None
+        if axis in piece.parallel:
+            blocks[name] = own.block(axis.name)
+            made.append(_OpenAxis(extents[name], tile, blocks[name]))
+        else:
+            made.append(_OpenAxis(extents[name], 0, 0))
+    with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
+        entry, text, needed = _function(piece, own, slots, target, at)
+    time = nanoseconds(numbers, own, target) / math.prod(usual.values())
+    return text, needed, _OpenPhase(Phase(entry, units(bind(piece, **blocks), own), time, serial), tuple(made))
 
 
 def _is_loop(kernel: Kernel, axis: Axis) -> bool:
@@ -225,23 +241,23 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple
     else:
         kernel = schedule.applied(kernel)
     made, scratch = pieces(kernel, schedule, target, _meets(given))
-    opened = _opened(kernel, schedule) if len(made) == 1 else None
+    one = _open_for_numbers(kernel, schedule) if len(made) == 1 else None
     functions, phases, declared = [], [], {}
     for piece in made:
         _fits(piece, kernel, scratch)
         name, text, needed = _function(
-            opened or piece.kernel, piece.schedule, piece.slots, target, len(kernel.buffers) + 1
+            one or piece.kernel, piece.schedule, piece.slots, target, len(kernel.buffers) + 1
         )
         functions.append(text)
         declared |= needed
         count = units(piece.kernel, piece.schedule)
         phases.append(Phase(name, count, nanoseconds(piece.kernel, piece.schedule, target), piece.serial))
     text = "\n".join([*declared.values(), *dict.fromkeys(functions), ""])
-    symbols = (_extent_of(kernel, opened),) if opened else ()
+    symbols = (_extent_of(kernel, one),) if one else ()
     return Code(kernel, text, tuple(phases), scratch), symbols
 
 
-def _opened(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:
+def _open_for_numbers(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:
     """The kernel with an axis left open, so that one code serves all its extents; None where none can be.
 
     Of a kernel that is scheduled an axis of many tiles, or of none: a few are better known (8 to 32 rows of a
@@ -253,8 +269,8 @@ def _opened(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:
     for axis in kernel.parallel:
         tile, extent = schedule.tiles.get(axis.name, 1), int(axis.extent)
         if axis.name not in apart and extent > (MANY * tile if tile > 1 else 1):
-            if (opened := generalised(kernel, axis.name)) is not None:
-                return opened
+            if (found := generalised(kernel, axis.name)) is not None:
+                return found
     return None
 
 
