@@ -133,6 +133,11 @@ class Dim:
     def __bool__(self) -> bool:
         return not _decided(self, "==", 0)
 
+    def __int__(self) -> int:
+        raise Undecided(
+            f"the size {self} is no number yet", "give sizes to its symbols", names=symbols_of(self)
+        )
+
     def __str__(self) -> str:
         return self.text
 
@@ -435,7 +440,10 @@ _hinting = OpenBlocks()
 
 
 class limits:
-    """Says in its block between what sizes symbols lie: `with limits({"n": (2, inf)})`, and as is said around it."""
+    """Says in its block between what sizes symbols lie: `with limits({"n": (2, inf)})`.
+
+    What is said around the block holds in it, too.
+    """
 
     def __init__(self, limits: Mapping[str, tuple[float, float]]):
         self.limits = dict(limits)

@@ -171,7 +171,9 @@ class Compiled:
 class Fitted(Compiled):
     """A graph of symbols as code for some of their sizes, from the programs that all sizes share."""
 
-    def __init__(self, template: Template, sizes: Mapping[str, int], frozen: frozenset[int], options: Options):
+    def __init__(
+        self, template: Template, sizes: Mapping[str, int], frozen: frozenset[int], options: Options
+    ):
         start = perf_counter()
         self.template, self.sizes = template, dict(sizes)
         self.into, self.frozen, self.target = template.into, frozen, template.target

@@ -24,8 +24,8 @@ GARBAGE = 0x7F  # in every byte: 3.4e38 in a float32, a NaN in a half
 class Garbage(Executable):
     """An executable whose results and scratch memory hold garbage at first."""
 
-    def _load(self, manifest, constants, objects, target, threads, arena=None) -> None:
-        super()._load(manifest, constants, objects, target, threads, _arena)
+    def _load(self, manifest, constants, objects, target, threads, arena=None, library=None) -> None:
+        super()._load(manifest, constants, objects, target, threads, _arena, library)
         self._fresh: list[tuple[Callable[..., Any], tuple[int, ...], np.dtype]] = [
             (_array, shape, dtype) for _, shape, dtype in self._fresh
         ]

@@ -54,9 +54,9 @@ class Symbolic:
 
     It belongs to a Recorder, by whose numbers it knows values.  sizes: those of this run, by symbol, of
     symbols that are none any more too.  pinned: symbols that are this run's sizes, and why.  attrs, operands:
-    of heard events, by identity, where they differ from what was heard: attributes with symbols in them, and
-    operands that are sizes.  need: told each condition, which becomes a guard.  hold: told each symbol that
-    is pinned.  answer: makes calls of functions of tensors with values.
+    of heard events, by their outputs (events are copied), where they differ from what was heard: attributes
+    with symbols in them, and operands that are sizes.  need: told each condition, which becomes a guard.
+    hold: told each symbol that is pinned.  answer: makes calls of functions of tensors with values.
     """
 
     def __init__(self, recorder: Any):
@@ -68,8 +68,8 @@ class Symbolic:
         self.pinned: dict[str, str] = {}
         self.equal: dict[str, int | Dim] = {}
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
-        self.attrs: dict[int, dict[str, Any]] = {}
-        self.operands: dict[int, dict[int, Dim]] = {}
+        self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
+        self.operands: dict[tuple[int, ...], dict[int, Dim]] = {}
         self.numbers: dict[str, Dim] = {}  # those that Python knows, by their expressions
         self.values: dict[int, Value] = {}
         self.counts: dict[Any, int] = {}  # counters that draws took, by source
@@ -378,9 +378,9 @@ class Symbolic:
                 self._set(number, value)
                 self._keep_apart(value.type)
             if attrs:
-                self.attrs[id(event)] = dict(event.attrs) | attrs
+                self.attrs[event.outputs] = dict(event.attrs) | attrs
             if operands:
-                self.operands[id(event)] = operands
+                self.operands[event.outputs] = operands
             if event.op.traits.view and attrs:
                 self._along(event, node)
 
@@ -390,7 +390,7 @@ class Symbolic:
         if number in homes:
             root, chain = homes[number]
             before = homes.get(event.inputs[0], (root, ()))[1]
-            homes[number] = root, (*before, (chain[-1][0], tuple(self.attrs[id(event)].items())))
+            homes[number] = root, (*before, (chain[-1][0], tuple(self.attrs[event.outputs].items())))
 
     def _same(self, number: int | None, value: Value, outputs: Mapping[Value, int]) -> bool:
         """Whether an operand of a node is that of the event: a constant is by its value."""
@@ -526,12 +526,12 @@ class Symbolic:
 
     def attributes(self, event: Any) -> dict[str, Any]:
         """The attributes of an event, for any size."""
-        found = self.attrs.get(id(event))
+        found = self.attrs.get(event.outputs)
         return dict(event.attrs) if found is None else {k: self.settled(v) for k, v in found.items()}
 
     def operand(self, event: Any, at: int) -> int | Dim | None:
         """The size that an operand of an event is, if it is one."""
-        found = self.operands.get(id(event), {}).get(at)
+        found = self.operands.get(event.outputs, {}).get(at)
         return None if found is None else self.settled(found)
 
     # ---- when the run is over ----

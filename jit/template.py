@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 from ..ir.dims import Dim, hints, limits
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
-from ..ir.specialise import specialise
-from ..passes.llvm.generate import is_for_all_sizes
 from ..passes.llvm.binding import host_target
+from ..passes.llvm.generate import is_for_all_sizes
 from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Program
 from .targets import Executable, Target

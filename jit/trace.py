@@ -676,11 +676,11 @@ class TracedFunction:
             raise Refusal(str(error)) from None
         clock = Clock()
         settings: dict[str, Any] = {"target": self._target, "options": backend.tuned_options(self._tune)}
-        compile_graph = functools.partial(backend.compile_graph, clock=clock, **settings)
-        compile_sized = functools.partial(backend.compile_sized, clock=clock, **settings)
+        compile_graph: Callable[..., Any] = functools.partial(backend.compile_graph, clock=clock, **settings)
+        compile_sized: Callable[..., Any] = functools.partial(backend.compile_sized, clock=clock, **settings)
 
         def coded(segment: Segment, prologues: dict, sizes: dict[str, int]) -> Any:
-            how = {"into": segment.into, "frozen": segment.frozen}
+            how: dict[str, Any] = {"into": segment.into, "frozen": segment.frozen}
             if not sizes:
                 return compile_graph(segment.graph, **how)
             return compile_sized(segment.graph, sizes, prologues=prologues, **how)

@@ -22,7 +22,7 @@ from ..types import Type
 from .affine import Affine, Extent, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store, identity
 from .infer import dtype_of
-from .scalar import Const, Expr, Op, cast, const, coordinate, op, read, ref
+from .scalar import Const, Expr, Op, Size, cast, const, coordinate, op, read, ref
 from .types import greatest, is_floating, kind, least
 from .words import VOCABULARY
 
@@ -54,7 +54,11 @@ class Index:
         return Index(_affine(other) - self.affine) if _is_affine(other) else op("sub", other, self.expr)
 
     def __mul__(self, other: Any) -> Any:
-        return Index(self.affine * other) if isinstance(other, (int, Dim)) else op("mul", self.expr, _scalar(other))
+        return (
+            Index(self.affine * other)
+            if isinstance(other, (int, Dim))
+            else op("mul", self.expr, _scalar(other))
+        )
 
     __rmul__ = __mul__
 
@@ -189,7 +193,7 @@ def _part(part: Any) -> Affine | Expr:
     return part if isinstance(part, Expr) else _affine(part)
 
 
-def _fitting(value: bool | int | float, dtype: str) -> Const:
+def _fitting(value: bool | int | float, dtype: str) -> Const | Size:
     """`value` as a constant of `dtype`: -inf is the least integer, 0.0 among integers is 0, among bools
     False.
     """

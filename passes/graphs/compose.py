@@ -155,7 +155,9 @@ class _Composer:
         self._operands: dict[Node, dict[str, Value]] = {}
         self._at: dict[tuple, Expr] = {}
         self._seen: dict[Value, dict[tuple, None]] = {}
-        self.trusting: dict[tuple[Expr, Extent], Value] = {}  # indices from data, and the sizes they are below
+        self.trusting: dict[
+            tuple[Expr, Extent], Value
+        ] = {}  # indices from data, and the sizes they are below
         used = {v for node in body.nodes for v in node.inputs} | set(body.results)
         self.pieces: dict[Node, Piece] = {}
         for node in body.nodes:

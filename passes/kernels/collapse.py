@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -174,7 +174,9 @@ def opened(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]] | None:
     b[(s1*s2)*i+s1*j+k] for i:4 j:s2 k:s1    ->    b[i, j, k] for i:4 j:extent1 k:extent
     """
     extents: dict[str, Dim] = {}
-    while left := [axis for axis in kernel.axes if isinstance(axis.extent, Dim) and not _is_open(axis.extent)]:
+    while left := [
+        axis for axis in kernel.axes if isinstance(axis.extent, Dim) and not _is_open(axis.extent)
+    ]:
         for axis in left:
             new = symbol(f"{EXTENT}{len(extents) or ''}")
             found = _opened(kernel, axis, new)
@@ -184,7 +186,9 @@ def opened(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]] | None:
                 break
         else:
             return None
-    names = {name: said for new, size in extents.items() for name, said in _in_extent(symbol(new), size).items()}
+    names = {
+        name: said for new, size in extents.items() for name, said in _in_extent(symbol(new), size).items()
+    }
     kernel = Substitution(numbers=lambda part: part.bind(names) if names else part).kernel(kernel)
     sizes = [axis.extent for axis in kernel.axes]
     for _, index in accesses(kernel):
@@ -211,7 +215,9 @@ def _opened(kernel: Kernel, axis: Axis, new: Extent) -> Kernel | None:
     """The kernel with an axis left open: where buffers run along it, it has a dim of its own."""
     others = {a.name: a.extent for a in kernel.axes if a is not axis}
     guarded = {(a.buffer, a.index) for _, a in kernel.reads if a.other is not None}
-    along: dict[str, _Along | None] = {}  # what each buffer is along the axis; None where it does not run there
+    along: dict[
+        str, _Along | None
+    ] = {}  # what each buffer is along the axis; None where it does not run there
     for buffer, index in accesses(kernel):
         for part in index:
             if isinstance(part, Expr) and axis.name in kernel.free_axes(part) and not from_data(part):
@@ -253,7 +259,9 @@ class _Along:
         part = index[self.dim]
         assert isinstance(part, Affine)  # or the buffer would not run along the axis
         before, lead, rest = _parted(part, self.axis, self.step, self.whole)
-        new = [part for part, is_there in ((before, self.before), (lead, True), (rest, self.after)) if is_there]
+        new = [
+            part for part, is_there in ((before, self.before), (lead, True), (rest, self.after)) if is_there
+        ]
         return (*index[: self.dim], *new, *index[self.dim + 1 :])
 
 

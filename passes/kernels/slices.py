@@ -20,7 +20,7 @@ from ...ir.kernel.scalar import Expr, Read
 from ...ir.kernel.substitute import Substitution
 
 
-def sliced(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]]:
+def sliced(kernel: Kernel) -> tuple[Kernel, tuple[Extent, ...]]:
     """The kernel on those parts of its inputs that it reads, and for each input the part's first element.
 
     A part is of consecutive elements, so its leading dimensions but one are of size 1.  What is read under a
@@ -69,12 +69,12 @@ def _span(extents: Mapping[str, Extent], part: Affine | Expr) -> tuple[int, int]
     if not isinstance(part, Affine):
         return None
     reach = 0
-    for coefficient, name in sorted((c, name) for name, c in part.terms):
+    for coefficient, name in sorted((int(c), name) for name, c in part.terms):
         extent = extents.get(name)
         if not isinstance(extent, int) or not 0 < coefficient <= reach + 1:
             return None
         reach += coefficient * (extent - 1)
-    return part.constant, part.constant + reach
+    return int(part.constant), int(part.constant) + reach
 
 
 def _less(buffer: Buffer, ranges: Sequence[tuple[int, int]]) -> Buffer:

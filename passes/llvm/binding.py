@@ -273,7 +273,7 @@ def run(
 
 def _allocate(buffer: Buffer) -> np.ndarray:
     """An array with the buffer's shape and strides.  Poisoned, so that a hole is seen."""
-    shape, strides = tuple(map(int, buffer.shape)), buffer.strides
+    shape, strides = tuple(map(int, buffer.shape)), [*map(int, buffer.strides)]
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)] if 0 not in shape else []
     before, after = -sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
     memory = np.empty(before + after + 1, NUMPY[buffer.dtype])

@@ -72,7 +72,9 @@ class WinogradCode:
         self.how, self.kernel, self.shape = how, kernel, shape
         self.target, self.lanes, self.n = target.with_lanes(lanes), lanes, how.tile + 2
         self.open = bool(kernel.symbols)  # for any number of images
-        if self.open and (how.images or how.spread or [*kernel.symbols] != [str(kernel.extents[shape.batch])]):
+        if self.open and (
+            how.images or how.spread or [*kernel.symbols] != [str(kernel.extents[shape.batch or ""])]
+        ):
             raise KernelError(f"{kernel.name}: {how} is for a number of images that is known")
         self.arrays = [(b.name, prod(map(_most, b.shape))) for b in kernel.buffers.values()]
         self.extent = {axis: _most(n) for axis, n in kernel.extents.items()}
@@ -394,7 +396,9 @@ class WinogradCode:
         f = self.function(Contract(integers={LOW: (0, units - 1), HIGH: (0, units)}))
         arrays = [*self.arrays, ("scratch", self.scratch)] if self.scratch else self.arrays
         if self.open:
-            images = Name(f.name(f"load i64, ptr {f.name(f'getelementptr i64, ptr %args, i64 {len(arrays) + 1}')}"))
+            images = Name(
+                f.name(f"load i64, ptr {f.name(f'getelementptr i64, ptr %args, i64 {len(arrays) + 1}')}")
+            )
             f.ranges.declare(images, 1, OPEN)
             self.count = f.i("mul", images, self.grid[0] * self.grid[1])
             f.ranges.declare(self.count, self.block, self.tiles)  # or this code is not entered
@@ -429,7 +433,7 @@ class WinogradCode:
         """Where a tap is in the weight, by its place in the window."""
         axis = self.shape.taps[dimension]
         backwards = self.shape.at.coefficient(axis) < 0
-        return self.shape.weight_at.coefficient(axis) * (TAPS - 1 - number if backwards else number)
+        return int(self.shape.weight_at.coefficient(axis)) * (TAPS - 1 - number if backwards else number)
 
     def by_blocks(self, time: float) -> Phase:
         """V of a block of tiles, and then its outputs chunk by chunk."""

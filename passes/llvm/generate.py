@@ -118,13 +118,16 @@ class _OpenAxis:
 
 @dataclass(frozen=True)
 class _OpenPhase:
-    """A phase for any extents of some axes.  phase: the units of one block of each, and the time of a point."""
+    """A phase for any extents of some axes.
+
+    phase: with the units of one block of each, and the time of a point.
+    """
 
     phase: Phase
     axes: tuple[_OpenAxis, ...]
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Phase, tuple[int, ...]] | None:
-        """The phase where symbols are these sizes, and the extents; None where an axis is too short for it."""
+        """The phase where symbols are these sizes, and the extents; None where an axis is too short."""
         units, time, extents = self.phase.units, self.phase.nanoseconds, list[int]()
         for axis in self.axes:
             extent = evaluate(axis.extent, sizes)
@@ -217,7 +220,11 @@ def _open_piece(
     with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
         entry, text, needed = _function(piece, own, slots, target, at)
     time = nanoseconds(numbers, own, target) / math.prod(usual.values())
-    return text, needed, _OpenPhase(Phase(entry, units(bind(piece, **blocks), own), time, serial), tuple(made))
+    return (
+        text,
+        needed,
+        _OpenPhase(Phase(entry, units(bind(piece, **blocks), own), time, serial), tuple(made)),
+    )
 
 
 def _is_loop(kernel: Kernel, axis: Axis) -> bool:

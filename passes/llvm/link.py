@@ -377,6 +377,6 @@ class _Main:
             else:
                 time = self.number(round(phase.nanoseconds))
                 self.lines.append(
-                    f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {units}, i64 {time}, "
-                    "i64 %most)"
+                    f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {units}, "
+                    f"i64 {time}, i64 %most)"
                 )

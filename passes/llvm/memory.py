@@ -39,7 +39,9 @@ class Memory(Expressions):
                 continue
             low, high = self.reach_of(part, point)
             size = OPEN if isinstance(extent, Dim) else extent
-            if (low < 0 or high >= size) and low <= high:
+            others = {self.kernel.extents[axis] for axis in part.names} - {extent}
+            beyond = high >= size or isinstance(extent, Dim) and any(isinstance(n, Dim) for n in others)
+            if (low < 0 or beyond) and low <= high:
                 raise KernelError(
                     f"{self.kernel.name}: the code of {what} may leave dimension {d} of {buffer}",
                     f"its index runs from {low} to {high}",
@@ -53,7 +55,7 @@ class Memory(Expressions):
         known = self._reaches.get(key)
         if known is not None:
             return known
-        low = high = index.constant
+        low = high = int(index.constant)
         for axis, by in index.terms:
             base, offset = point[axis]
             least, most = self.ranges.of(base)
@@ -61,6 +63,7 @@ class Memory(Expressions):
                 low, high = 1, 0
                 break
             least, most = least + offset, most + offset
+            by = int(by)
             if axis == self.lane_axis:
                 most += self.lanes - 1
                 if self.mask is not None:

@@ -274,9 +274,13 @@ class Reductions(Results):
         def steps(width: int) -> Callable[[Int, list[Value]], list[Value]]:
             def run(index: Int, values: list[Value]) -> list[Value]:
                 if is_vector:
-                    return body([p | {name: (index, k)} for k in range(0, width, single) for p in points], values)
+                    return body(
+                        [p | {name: (index, k)} for k in range(0, width, single) for p in points], values
+                    )
                 for k in range(width):
-                    values = self.over(rest, [p | {name: (index, k)} for p in points], values, body, copies, stage)
+                    values = self.over(
+                        rest, [p | {name: (index, k)} for p in points], values, body, copies, stage
+                    )
                 return values
 
             return run

@@ -26,6 +26,7 @@ from ...ir.dims import has_hint
 from ...ir.errors import GraphError
 from ...ir.fused import fused
 from ...ir.graph import Constant, Graph, Node, Value
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.lowering import NotLowered
 from ...ir.memo import remember
@@ -58,7 +59,7 @@ class _Building:
         self.arrays: dict[Value, Array] = dict(zip(graph.params, self.params, strict=True))
         self.constants: dict[Array, np.ndarray] = {}
         self.steps: list[Step] = []
-        self.parts: dict[tuple[Array, int, tuple[int, ...]], Array] = {}
+        self.parts: dict[tuple[Array, Extent, tuple[Extent, ...]], Array] = {}
         self.used = {*graph.results, *checks(graph), *(v for node in graph.nodes for v in node.inputs)}
 
     def program(self, into: tuple[int | None, ...]) -> Program:
@@ -127,7 +128,7 @@ class _Building:
         self.arrays |= zip(outputs, made, strict=True)
         self.steps.append(Call(kernel, inputs, made))
 
-    def part(self, array: Array, offset: int, buffer: Buffer) -> Array:
+    def part(self, array: Array, offset: Extent, buffer: Buffer) -> Array:
         """The elements from `offset` on, in the buffer's shape; all of them are the array itself."""
         shape = buffer.shape
         if array.shape == shape:
@@ -155,10 +156,10 @@ def _array(value: Value, name: str) -> Array:
     return Array(name, value.type.dtype.short, shape)
 
 
-_reading: dict[int, tuple[Kernel, Kernel, tuple[int, ...], tuple[int, ...]]] = {}
+_reading: dict[int, tuple[Kernel, Kernel, tuple[int, ...], tuple[Extent, ...]]] = {}
 
 
-def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+def reading(kernel: Kernel) -> tuple[Kernel, tuple[int, ...], tuple[Extent, ...]]:
     """The kernel with only those inputs that it reads, cut to what it reads of them; their numbers; and the
     first element of each that is read.  One kernel gives one kernel.
     """

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import GraphError, LaminaError
 from ...ir.dims import is_at_least, substitute
+from ...ir.errors import GraphError, LaminaError
 from ...ir.execute import run_reference
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.interpret import interpret as interpret_kernel
 from ...ir.kernel.types import NUMPY
@@ -89,13 +90,13 @@ class Alias:
 
     inputs: tuple[Array]
     outputs: tuple[Array]
-    offset: int = 0
+    offset: Extent = 0
     name = "alias"
 
     @property
     def nbytes_before(self) -> int:
         """The bytes of the source that are before the view."""
-        return self.offset * NUMPY[self.inputs[0].dtype].itemsize
+        return int(self.offset) * NUMPY[self.inputs[0].dtype].itemsize
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,10 @@ def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads:
         return None
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
-    chosen, least = None, 0.75 * _products(TAPS**2, hint(image.shape[0]) * prod(sizes), channels, outs, target)
+    chosen, least = (
+        None,
+        0.75 * _products(TAPS**2, hint(image.shape[0]) * prod(sizes), channels, outs, target),
+    )
     for tile in (4, 2):
         tiles = hint(image.shape[0]) * prod(-(-n // tile) for n in sizes)
         positions = (tile + 2) ** 2
@@ -107,7 +110,8 @@ def _dealt(
     """By chunks of channels where the weight outweighs the image, so that it is read once; else by blocks of
     tiles, for which V and M lie in the second cache, beside U where that leaves room for them.
 
-    any_number: images, so that tiles may be more.  None where so many channels leave too few tiles to a block.
+    any_number: images, so that tiles may be more.  None where channels are so many that a block has too
+    few tiles.
     """
     lanes, cache = target.lanes, target.core.cache
     positions, rows = (tile + 2) ** 2, 8 if target.registers >= 32 else 6

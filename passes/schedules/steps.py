@@ -299,11 +299,13 @@ class Schedule:
         return next((step.axis for step in self.of(Scalar)), None)
 
     def fitted(self, kernel: Kernel) -> Schedule:
-        """The schedule with tiles and blocks that are no longer than their axes in a kernel of other sizes."""
+        """The schedule with tiles and blocks no longer than their axes in a kernel of other sizes."""
         extents = self.applied(kernel).extents if self.winograd is None else {}
         steps = [
             replace(step, size=extents[step.axis])
-            if isinstance(step, (Tile, Block)) and 0 < extents[step.axis] < step.size and step.axis != self.axis
+            if isinstance(step, (Tile, Block))
+            and 0 < extents[step.axis] < step.size
+            and step.axis != self.axis
             else step
             for step in self.steps
         ]

@@ -256,6 +256,18 @@ def test_a_size_less_another_may_divide():
     serve(lambda x: x * (10 // (x.shape[0] - 5)), lambda n: (tensor(n, 3),), 2, (4, 6, 8, 3, 2, 9))
 
 
+def test_a_part_that_is_picked_by_a_size_leaves_other_views_as_they_are():
+    def picked(x, y, v):
+        return y[0, x.shape[0] & 3] * x.shape[0], v[:, None] * v[None]
+
+    traced = jit.trace(picked, budget=None)
+    for n, k in (5, 3), (9, 7), (8, 3), (9, 5), (5, 8), (9, 4):
+        given = tensor(n, 3), tensor(4, 4), tensor(k)
+        for found, wanted in zip(traced(*given), picked(*given), strict=True):
+            close(found, wanted)
+    assert traced.counts()["eager"] == 0, traced.explain(detail=True)
+
+
 def test_what_is_handed_through_is_no_op():
     """Which the recorder took for one; on symbols squeeze is one, so each size is recorded."""
     serve(lambda x: x.squeeze(), lambda n: (tensor(n, 3),), 3, (4, 6, 8, 8, 6))

@@ -35,8 +35,8 @@ def _array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 class Guarded(native.Executable):
     """An executable with such memory."""
 
-    def _load(self, manifest, constants, objects, target, threads, arena=None) -> None:
-        super()._load(manifest, constants, objects, target, threads, fenced)
+    def _load(self, manifest, constants, objects, target, threads, arena=None, library=None) -> None:
+        super()._load(manifest, constants, objects, target, threads, fenced, library)
         self._fresh = [(_array, shape, dtype) for _, shape, dtype in self._fresh]
 
 

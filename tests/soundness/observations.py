@@ -224,7 +224,7 @@ def within(a: Any, b: Any, chained: int = 0) -> bool:
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return False
     a, b = a[finite], b[finite]
-    zero = a == 0
+    zero = (a == 0) & (b == 0)  # a sum that is -1e-7 in another order is no -0
     if wide is float and not chained and not np.array_equal(np.signbit(a[zero]), np.signbit(b[zero])):
         return False
     size = np.max(np.abs(a), initial=1.0 if chained else 0.0)
