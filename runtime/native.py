@@ -15,7 +15,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import partial
 from itertools import islice
@@ -96,19 +96,10 @@ class Executable:
         return made
 
     @classmethod
-    def at_sizes(
-        cls,
-        program: Program,
-        sizes: Mapping[str, int],
-        known: MutableMapping[tuple[str, ...], Any],
-    ) -> Executable:
-        """A program of symbols at some of their sizes.
-
-        known: the code made before, by its texts.
-        """
+    def of_linked(cls, linked: Linked, known: MutableMapping[tuple[str, ...], Any]) -> Executable:
+        """A program for this machine.  known: the code made before, by its texts."""
         start = time.perf_counter()
         target = _usable(None)
-        linked = link(program, target, guard=guard.MODE, sizes=sizes)
         before = known.get(linked.texts)
         made = cls.__new__(cls)
         if before is None:

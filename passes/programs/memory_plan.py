@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...ir.dims import evaluate
 from ...ir.errors import GraphError
 from ...ir.kernel.form import Kernel
 from ...ir.printing import Namer
@@ -31,24 +32,28 @@ class Place:
     """
 
     kind: str
-    at: int
-    beyond: int = 0
+    at: Any
+    beyond: Any = 0
 
     @property
-    def start(self) -> int:
+    def start(self) -> Any:
         """Bytes from the beginning of the memory that it is in."""
         return self.at if self.kind == "arena" else self.beyond
 
-    def plus(self, nbytes: int) -> Place:
+    def plus(self, nbytes: Any) -> Place:
         """The place that many bytes on."""
         if self.kind == "arena":
             return Place("arena", self.at + nbytes)
         return Place(self.kind, self.at, self.beyond + nbytes)
 
+    def at_sizes(self, sizes: Mapping[str, int]) -> Place:
+        """The place where symbols are these sizes."""
+        return Place(self.kind, evaluate(self.at, sizes), evaluate(self.beyond, sizes))
+
     def __str__(self) -> str:
         if self.kind == "arena":
             return f"arena+{self.at}"
-        return f"{self.kind} {self.at}" + (f"+{self.beyond}" if self.beyond else "")
+        return f"{self.kind} {self.at}" + (f"+{self.beyond}" if self.beyond != 0 else "")
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,11 @@ class Move:
 
     source: Place
     target: Place
-    nbytes: int
+    nbytes: Any
+
+    def at(self, sizes: Mapping[str, int]) -> Move:
+        """The copy where symbols are these sizes."""
+        return Move(self.source.at_sizes(sizes), self.target.at_sizes(sizes), evaluate(self.nbytes, sizes))
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.target}"
@@ -70,15 +79,34 @@ class MemoryPlan:
     program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
     by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
     its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a plan
-    that guards memory.
+    that guards memory.  offsets: symbols in the places of a program of symbols, each the greatest of some
+    formulas of sizes and of the symbols before it.
     """
 
     program: Program
     places: Mapping[Array, Place]
-    arena: int
+    arena: Any
     moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
     scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
     fences: tuple[int, ...] = ()
+    offsets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def at(self, sizes: Mapping[str, int]) -> MemoryPlan:
+        """The plan where symbols are these sizes."""
+        known = dict(sizes)
+        for name, ends in self.offsets.items():
+            known[name] = max([evaluate(end, known) for end in ends])
+        program = self.program.at(sizes)
+        calls = dict(zip(self.program.calls, program.calls, strict=True))
+        arrays = zip(self.program.arrays(), program.arrays(), strict=True)
+        return MemoryPlan(
+            program,
+            {made: self.places[array].at_sizes(known) for array, made in arrays},
+            evaluate(self.arena, known),
+            {number: tuple([move.at(known) for move in moves]) for number, moves in self.moves.items()},
+            {calls[call]: (place.at_sizes(known), n) for call, (place, n) in self.scratch.items()},
+            self.fences,
+        )
 
     def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
         """The places of a step's inputs (None: an operand left out) and outputs.

@@ -94,9 +94,9 @@ class Alias:
     name = "alias"
 
     @property
-    def nbytes_before(self) -> int:
+    def nbytes_before(self) -> Extent:
         """The bytes of the source that are before the view."""
-        return int(self.offset) * NUMPY[self.inputs[0].dtype].itemsize
+        return self.offset * NUMPY[self.inputs[0].dtype].itemsize
 
 
 @dataclass(frozen=True, eq=False)
