@@ -85,7 +85,7 @@ def open_code(call: Call, target: Target, most: int | None = None) -> Code | Non
 
 
 def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> Code:
-    """The code of a call where its kernel's symbols are these sizes: that for all of them, if there is one."""
+    """The code of a call where its kernel's symbols are these sizes: that for all, if there is one."""
     kernel, how = call.kernel, call.how
     if not kernel.symbols:
         return code_of(call, target)
@@ -95,7 +95,7 @@ def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> Code
             replace(
                 phase,
                 units=evaluate(phase.units, sizes),
-                nanoseconds=evaluate(phase.nanoseconds, sizes),  # type: ignore[arg-type]
+                nanoseconds=evaluate(phase.nanoseconds, sizes),
             )
             for phase in found.phases
         ]
@@ -115,9 +115,9 @@ def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> Code
     code = writer.code()
     (phase,) = code.phases
     tiles = extent * (writer.grid[0] * writer.grid[1])
-    phase = replace(
-        phase, units=_blocks(tiles, writer.block), nanoseconds=_time(phase.nanoseconds / OPEN, extent)
-    )
+    assert not isinstance(phase.nanoseconds, Dim)
+    time = _time(phase.nanoseconds / OPEN, extent)
+    phase = replace(phase, units=_blocks(tiles, writer.block), nanoseconds=time)
     return Code(kernel, code.text, (phase,), 0, (extent,), ((tiles, writer.block),))
 
 

@@ -42,7 +42,7 @@ class Sized:
         self.is_whole = not guard and not program.hosts and not any(map(is_looked_at, program.calls))
         if not self.is_whole:
             return
-        self._codes: dict[Call, Code | None] = {}
+        self._codes: dict[tuple[Call, int | None], Code | None] = {}
         checked, self._flags = with_checks(program)
         self.plan = plan_memory(checked, self._scratch)
         self._open = tuple([call for call in self.plan.program.calls if call.kernel.symbols])
@@ -52,9 +52,15 @@ class Sized:
             verify(self.plan.at(for_once()))
 
     def _scratch(self, call: Call) -> int:
-        code = open_code(call, self.target) if call.kernel.symbols else code_of(call, self.target)
-        self._codes[call] = code
+        code = self._code(call)
         return 0 if code is None else code.scratch
+
+    def _code(self, call: Call, most: int | None = None) -> Code | None:
+        key = call, most
+        if key not in self._codes:
+            is_open = bool(call.kernel.symbols)
+            self._codes[key] = open_code(call, self.target, most) if is_open else code_of(call, self.target)
+        return self._codes[key]
 
     def at(self, sizes: Mapping[str, int]) -> Linked:
         """The program where symbols are these sizes."""
@@ -71,7 +77,7 @@ class Sized:
         found = list[int | None]()
         for call in self._open:
             for most in TILES:
-                code = open_code(call, self.target, most)
+                code = self._code(call, most)
                 if code is not None and all(evaluate(n, sizes) >= least for n, least in code.least):
                     found.append(most)
                     break
@@ -80,9 +86,9 @@ class Sized:
         return tuple(found)
 
     def _link(self, choice: Choice, names: tuple[str, ...]) -> tuple[Linked, Callable[..., tuple[int, ...]]]:
-        codes = dict(self._codes)
-        codes |= {c: open_code(c, self.target, most) for c, most in zip(self._open, choice, strict=True)}
-        linked = link_planned(self.plan, {c: code for c, code in codes.items() if code}, self._flags)
+        tiles = dict(zip(self._open, choice, strict=True))
+        codes = {call: self._code(call, tiles.get(call)) for call in self.plan.program.calls}
+        linked = link_planned(self.plan, codes, self._flags)
         return linked, function_of(names, _dims(linked.manifest), self.plan.offsets)
 
 

@@ -161,12 +161,12 @@ def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
             yield n, names.index(buffer.inplace)
 
 
-def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, int]]:
+def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, Any]]:
     """For every array the one whose memory it has, itself or what it is an alias of, and from which of its
     bytes on.
     """
     found: dict[Array, Array] = {array: array for array in program.arrays()}
-    beyond = dict.fromkeys(found, 0)
+    beyond: dict[Array, Any] = dict.fromkeys(found, 0)
     for step in program.steps:
         if isinstance(step, Alias):
             (source,), (view,) = step.inputs, step.outputs
