@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -61,12 +60,12 @@ class NativeManifest(Manifest):
     FORMAT = 3  # of the table and the pool too
 
     parts: tuple[Part, ...]
-    nanoseconds: Any
+    nanoseconds: float | Dim
     kernels: int
     codes: int
     guard: int = 0
     fences: tuple[int, ...] = ()
-    numbers: tuple[Any, ...] = ()
+    numbers: tuple[int | Dim, ...] = ()
 
     def slot(self, place: Place) -> int:
         """The entry of the table that a place is counted from."""
@@ -179,7 +178,7 @@ def link_planned(
 def _linked(main: _Main, texts: list[str]) -> Linked:
     parts, text = main.write()
     phases = [phase for code in main.codes.values() for phase in code.phases]
-    time = sum(phase.nanoseconds for phase in phases)
+    time = sum(_whole(phase.nanoseconds) for phase in phases)
     manifest = NativeManifest.of(
         main.plan,
         parts,

@@ -28,12 +28,13 @@ ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 @dataclass(frozen=True)
 class Place:
     """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset in
-    the arena; beyond: bytes from the beginning of the param, result or constant on.
+    the arena; beyond: bytes from the beginning of the param, result or constant on.  Where sizes are symbols
+    the bytes are formulas (`Dim`), until they are evaluated.
     """
 
     kind: str
-    at: Any
-    beyond: Any = 0
+    at: int
+    beyond: int = 0
 
     @property
     def start(self) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -306,7 +306,7 @@ def _lay_out_sized(slots: list[_Slot], offsets: dict[str, tuple[Extent, ...]]) -
         name = f"{OFFSET}{at}"
         offsets[name] = tuple([ends[other] for other in sorted(direct)]) or (0,)
         top -= direct
-        slot.nbytes, slot.place = sizes[n], Place("arena", symbol(name))
+        slot.nbytes, slot.place = sizes[n], Place("arena", cast("int", symbol(name)))
         ends.append(symbol(name) + (sizes[n] + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
     offsets[ARENA] = tuple([ends[at] for at in sorted(top)])
     return symbol(ARENA)
