@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...ir.dims import Dim, evaluate, hint, limits
+from ...ir.dims import Dim, evaluate, hint, limits, substitute, symbol
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine, Extent
-from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
+from ...ir.kernel.form import Buffer, Fold, Kernel, Local, names
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
@@ -28,7 +28,7 @@ from ..kernels.residues import residues
 from ..kernels.split_reductions import split_reductions
 from ..programs.program import Call
 from ..schedules.cost import nanoseconds
-from ..schedules.default import default_schedule, runs_once, transposed_axis, units
+from ..schedules.default import default_schedule, runs_once, transposed_axis, unit_axes, units
 from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
 from .code import Code, Phase
@@ -168,34 +168,48 @@ def _open_piece(
 
     at: where %args has the extents of its axes.
     """
-    found = opened(kernel)
-    if found is None:
-        return None
-    piece, extents = found
-    axes = {str(axis.extent): axis for axis in piece.axes if isinstance(axis.extent, Dim)}
-    if not all(_is_loop(piece, axis) for axis in axes.values()):
-        return None
-    usual = {name: max(hint(extent), USUAL) for name, extent in extents.items()}
+    piece, sizes = opened(kernel) or _renamed(kernel)
+    usual = {name: max(hint(size), USUAL) for name, size in sizes.items()}
     numbers = bind(piece, **usual)
     own = schedule or default_schedule(numbers, target)
+    axes = {axis.name: substitute(axis.extent, sizes) for axis in piece.axes if isinstance(axis.extent, Dim)}
+    own = own.without_arrays(
+        {s.name for s in piece.stages if isinstance(s, Local) and {*names(s.axes)} & axes.keys()}
+    )
     if most is not None:
-        own = own.with_tiles({axis.name for axis in axes.values()}, most)
-    least, blocks = list[tuple[Extent, int]](), dict(usual)
-    dealt: Extent = 1
-    for name in piece.symbols:
-        axis, tile = axes[name], own.tiles.get(axes[name].name, 1)
-        if axis.name in {*own.peeled, *own.packed.values()} or runs_once(piece) and tile > 1:
-            return None
-        if axis in piece.parallel:
-            blocks[name] = own.block(axis.name)
-            dealt *= _blocks(extents[name], blocks[name])
-            if tile > 1:
-                least.append((extents[name], tile))
+        own = own.with_tiles(axes, most)
+    tiled = [axis for axis in axes if own.tiles.get(axis, 1) > 1]
+    if {*own.peeled, *own.packed.values()} & axes.keys() or runs_once(piece) and tiled or _holds(piece, axes):
+        return None
     with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
         entry, text, needed = _function(piece, own, slots, target, at)
-    time = _time(nanoseconds(numbers, own, target) / math.prod(usual.values()), math.prod(extents.values()))
-    phase = Phase(entry, units(bind(piece, **blocks), own) * dealt, time, serial)
-    return needed, Code(piece, text, (phase,), 0, tuple(extents[n] for n in piece.symbols), tuple(least))
+    count: Extent = 1
+    for axis, blocks in unit_axes(piece, own):
+        count *= _blocks(axes[axis], own.block(axis)) if blocks is None else blocks
+    points: Extent = math.prod(axes.values())
+    each = nanoseconds(numbers, own, target) / math.prod(int(numbers.extents[axis]) for axis in axes)
+    time = _time(each, points)
+    least = tuple((axes[axis], own.tiles[axis]) for axis in tiled if axis in piece.parallel_names)
+    phase = Phase(entry, count, time, serial)
+    return needed, Code(piece, text, (phase,), 0, tuple(sizes[name] for name in piece.symbols), least)
+
+
+def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]]:
+    """The kernel with names for its symbols that no code has for anything else, and what those are."""
+    names = {f"size{n}": symbol(name) for n, name in enumerate(kernel.symbols)}
+    return bind(kernel, **{str(size): symbol(name) for name, size in names.items()}), names
+
+
+def _holds(kernel: Kernel, axes: Collection[str]) -> bool:
+    """Whether a scan along one of the axes is read by stages that don't run in its loop: its states are then
+    held in an array."""
+    for number, stage in enumerate(kernel.stages):
+        if isinstance(stage, Fold) and stage.scan and stage.axes[0].name in axes:
+            inside = kernel.scan_stores(number)
+            outside = [s for n, s in enumerate(kernel.stages) if n > number and n not in inside]
+            if any(kernel.needs(s) & set(stage.names) for s in outside):
+                return True
+    return False
 
 
 def _blocks(extent: Extent, block: int) -> Extent:
@@ -205,13 +219,6 @@ def _blocks(extent: Extent, block: int) -> Extent:
 def _time(each: float, points: Extent) -> Extent:
     """The nanoseconds of so many points, in whole numbers."""
     return points * round(each * 1024) // 1024
-
-
-def _is_loop(kernel: Kernel, axis: Axis) -> bool:
-    """Whether an axis is parallel, or summed or stored along by all stages that run over it."""
-    if axis in kernel.parallel:
-        return True
-    return all(isinstance(stage, (Reduce, Store)) for stage in kernel.stages if axis in stage.axes)
 
 
 @lru_cache(MEMO)
@@ -288,9 +295,9 @@ def _function(
         lines.append(f"  %{'p' if not offset else 'q'}{n} = load ptr, ptr %s{n}, align 8")
         if offset:
             lines.append(f"  %p{n} = getelementptr i8, ptr %q{n}, i64 {offset}")
-    for n, symbol in enumerate(kernel.symbols):  # after the scratch memory
-        lines.append(f"  %s.{symbol} = getelementptr i64, ptr %args, i64 {symbols_at + n}")
-        lines.append(f"  %{symbol} = load i64, ptr %s.{symbol}, align 8")
+    for n, size in enumerate(kernel.symbols):  # after the scratch memory
+        lines.append(f"  %s.{size} = getelementptr i64, ptr %args, i64 {symbols_at + n}")
+        lines.append(f"  %{size} = load i64, ptr %s.{size}, align 8")
     arguments = [f"ptr %p{n}" for n in range(len(slots))] + [f"i64 %{symbol}" for symbol in kernel.symbols]
     lines.append(f"  call void @{name}.body({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})")
     return name, "\n".join([*lines, "  ret void", "}"]), writer.declared

@@ -320,6 +320,12 @@ class Schedule:
         ]
         return Schedule(*[s for s in steps if not (isinstance(s, Tile) and s.size == 1)])
 
+    def without_arrays(self, locals: Collection[str]) -> Schedule:
+        """The schedule in which these are computed where they are used."""
+        if self.kept.isdisjoint(locals):
+            return self
+        return Schedule(*[s for s in self.steps if not (isinstance(s, Keep) and s.local in locals)])
+
     @property
     def vectors(self) -> int:
         return 1 if self.vectorised is None else self.vectorised.vectors
