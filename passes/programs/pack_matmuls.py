@@ -345,7 +345,7 @@ def _strides(kernel: Kernel, factor: Expr, axis: str, inner: tuple[str, ...]) ->
     ):
         return 0, 0
     offset = kernel.buffers[factor.buffer].offset(factor.index)
-    return int(offset.coefficient(axis)), min((int(offset.coefficient(name)) for name in inner), default=0)
+    return hint(offset.coefficient(axis)), min((hint(offset.coefficient(name)) for name in inner), default=0)
 
 
 def _part(
