@@ -268,6 +268,26 @@ def test_a_part_that_is_picked_by_a_size_leaves_other_views_as_they_are():
     assert traced.counts()["eager"] == 0, traced.explain(detail=True)
 
 
+def test_indices_that_follow_from_a_size_are_checked_against_another():
+    def first(x, y):
+        return y.index_select(0, lamina.arange(x.shape[0])) * 2
+
+    traced = jit.trace(first, budget=None)
+    for n, m in (8, 8), (3, 7), (5, 5):
+        close(traced(tensor(n, 3), tensor(m, 3)), first(tensor(n, 3), tensor(m, 3)))
+    with pytest.raises(IndexError):
+        traced(tensor(8, 3), tensor(4, 3))
+    assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
+
+
+def test_a_size_that_is_the_extent_of_nothing():
+    serve(
+        lambda x, v: F.pad(v.view(-1, 1), (0, 0, x.shape[0], 1)) * 2,
+        lambda n: (tensor(n, 3), tensor(5)),
+        2,
+    )
+
+
 def test_what_is_handed_through_is_no_op():
     """Which the recorder took for one; on symbols squeeze is one, so each size is recorded."""
     serve(lambda x: x.squeeze(), lambda n: (tensor(n, 3),), 3, (4, 6, 8, 8, 6))
