@@ -29,7 +29,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from ..ir.graph import Graph
 from ..ir.specialise import specialise
 from ..nn import Module
-from ..runtime import modes, workers
+from ..runtime import memory, modes, workers
 from ..runtime.graph import Leaf
 from ..runtime.interrupts import let_through
 from . import backend, beside
@@ -485,7 +485,8 @@ class TracedFunction:
         ledger = self._ledger
         start, apart = ledger.clock(), ledger.compiling + ledger.searching
         try:
-            return self._recorded(tree, at, args, kwargs)
+            with memory.giving_back():
+                return self._recorded(tree, at, args, kwargs)
         finally:
             apart = ledger.compiling + ledger.searching - apart
             ledger.recorded(ledger.clock() - start - apart, self._log.fares())
