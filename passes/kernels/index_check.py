@@ -97,6 +97,30 @@ def _span(kernel: Kernel, expr: Expr) -> tuple[Extent, Extent] | None:
 
 
 @lru_cache(MEMO)
+def tested(kernel: Kernel) -> frozenset[tuple[int, Extent, bool]] | None:
+    """What a check would look at: inputs by position, what their elements must be below, whether all of them.
+
+    None where an index is more than one element of an input.
+    """
+    names = [buffer.name for buffer in kernel.inputs]
+    found = set()
+    for part, size in trusted(kernel):
+        if not isinstance(part, Read) or part.other is not None or part.buffer not in names:
+            return None
+        affine = [index for index in part.index if isinstance(index, Affine)]
+        if len(affine) < len(part.index):
+            return None
+        axes = [index.terms[0][0] for index in affine if index.terms]
+        is_whole = (
+            [kernel.extents[axis] for axis in axes] == list(kernel.buffers[part.buffer].shape)
+            and len(set(axes)) == len(axes)
+            and affine == [Affine.of({axis: 1}) for axis in axes]
+        )
+        found.add((names.index(part.buffer), size, is_whole))
+    return frozenset(found)
+
+
+@lru_cache(MEMO)
 def index_check(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]] | None:
     """The check of a bound kernel, and which of its inputs that reads.
 

@@ -123,7 +123,7 @@ class _Building:
             return
         made = tuple(_array(v, v.hint or kernel.name) for v in outputs)
         self.arrays |= zip(outputs, made, strict=True)
-        self.steps.append(Call(kernel, inputs, made))
+        self.steps.append(Call(kernel, inputs, made, where=node.where))
 
     def part(self, array: Array, offset: Extent, buffer: Buffer) -> Array:
         """The elements from `offset` on, in the buffer's shape; all of them are the array itself."""

@@ -17,9 +17,10 @@ from typing import Any
 
 from ...ir.dims import evaluate
 from ...ir.errors import GraphError
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 from ...ir.printing import Namer
-from ..kernels.index_check import trusted
+from ..kernels.index_check import index_check, tested, trusted
 from .program import Alias, Array, Call, Host, Program, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
@@ -145,9 +146,28 @@ class MemoryPlan:
         return "\n".join(lines)
 
 
-def may_fail(step: Step) -> bool:
-    """Whether a step can raise: an op of the host, or a kernel whose indices are checked before it runs."""
-    return isinstance(step, Host) or (isinstance(step, Call) and any(trusted(step.kernel)))
+def failing(program: Program) -> frozenset[int]:
+    """The numbers of the steps that can raise: ops of the host, and kernels whose indices are checked first.
+
+    No kernel does whose indices are elements of an array that an earlier one has had checked.
+    """
+    root, _ = roots(program)
+    below: set[tuple[Array, Extent]] = set()  # arrays of indices, and what all of them are below
+    found = set()
+    for number, step in enumerate(program.steps):
+        if isinstance(step, Host):
+            found.add(number)
+        elif isinstance(step, Call) and any(trusted(step.kernel)):
+            about = tested(step.kernel) if index_check(step.kernel) else None
+            checks = [(step.inputs[at], size, is_whole) for at, size, is_whole in about or ()]
+            if about is None or any((root[array], size) not in below for array, size, _ in checks):
+                found.add(number)
+                below |= {
+                    (root[array], size)
+                    for array, size, is_whole in checks
+                    if is_whole and array.nbytes == root[array].nbytes
+                }
+    return frozenset(found)
 
 
 def aligned(nbytes: int) -> int:
@@ -249,8 +269,9 @@ class _Memory:
         for array in (*program.params, *program.constants):
             memory, low, high = self.range(plan.places[array], array.nbytes)
             self.held[memory] = [(low, high, array, 0)]
+        may_fail = failing(program)
         for number, step in enumerate(program.steps):
-            if self.overwritten and may_fail(step):
+            if self.overwritten and number in may_fail:
                 raise self.refuse(f"{step.name} may fail after a param was overwritten")
             inputs, outputs = plan.arguments(step)
             if isinstance(step, Alias):

@@ -21,7 +21,7 @@ from ...ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ...ir.kernel.scalar import Expr, Ref, ref
 from ...ir.kernel.verify import verify as verify_kernel
 from ...ir.memo import MEMO
-from .memory_plan import ALIGNMENT, MemoryPlan, Move, Place, aligned, declared, may_fail, roots
+from .memory_plan import ALIGNMENT, MemoryPlan, Move, Place, aligned, declared, failing, roots
 from .program import Array, Call, Program
 
 
@@ -77,8 +77,7 @@ class _Planner:
                     self.last[self.root[array]] = number
         for array in program.results:
             self.last[self.root[array]] = self.end
-        failing = [n for n, step in enumerate(self.steps) if may_fail(step)]
-        self.safe_after = max(failing, default=-1)
+        self.safe_after = max(failing(program), default=-1)
         self.slots: dict[Array, _Slot] = {}
 
     def plan(self, scratch: Callable[[Call], int], guard: int) -> MemoryPlan:

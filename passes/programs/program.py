@@ -63,13 +63,15 @@ class Array:
 class Call:
     """One kernel on arrays, in the order of its buffers.
 
-    how: its schedule; None leaves that to the default of the target.
+    how: its schedule; None leaves that to the default of the target.  where: the user's file and line, where
+    known; it has no meaning to the program.
     """
 
     kernel: Kernel
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     how: Schedule | None = None
+    where: tuple[str, int] | None = None
 
     @property
     def name(self) -> str:
