@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import lamina
 from lamina import jit, nn
 from lamina.ir.errors import ArgumentError
+from lamina.jit.sized import Sized
 from lamina.nn import functional as F
+from lamina.runtime import memory
 
 SIZES = (4, 6, 8, 5, 3, 7, 9)
 
@@ -390,3 +394,27 @@ def test_an_exported_model_takes_the_sizes_of_its_example(tmp_path):
         traced(tensor(n, 3))
     jit.export(traced, tmp_path / "m.lam", tensor(5, 3))
     close(jit.load(tmp_path / "m.lam")(tensor(5, 3)), tensor(5, 3) * 2 + 5)
+
+
+def many_steps(x):
+    y = (x @ x.T).softmax(-1)
+    return (y @ x).sum(0) + (y.T @ x).sum(0)
+
+
+def test_all_sizes_share_scratch_memory_though_several_threads_run():
+    traced = jit.trace(many_steps, budget=None)
+    sizes = [64, 72, 80, 88, 96, 104, 112]
+    given = {n: tensor(n, 16) for n in sizes}
+    for _ in range(2):
+        for x in given.values():
+            traced(x)
+    (code,) = [segment.code for segment in traced._segments() if type(segment.code) is Sized]
+    executables = [bound.code.main for bound in code._made.values()]
+    assert len(executables) == len(sizes) - 1  # the first was recorded for itself
+    needs = [executable.manifest.arena for executable in executables]
+    pieces = {memory.address(e._quick.arena): e._quick.arena.nbytes for e in executables}
+    assert sum(pieces.values()) < 3 * max(needs) < sum(needs)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: (n, traced(given[n])), sizes * 50))
+    for n, value in found:
+        close(value, many_steps(given[n]))
