@@ -77,6 +77,35 @@ def give_back() -> None:
         trim(0)
 
 
+class _Statistics(ctypes.Structure):
+    """struct mallinfo2 of <malloc.h>."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    )
+
+
+def kept() -> int | None:
+    """Bytes of freed memory that the C library keeps; None if it won't say."""
+    told = _library_function("mallinfo2")  # since glibc 2.33
+    if told is None:
+        return None
+    told.restype = _Statistics  # type: ignore[attr-defined]
+    return int(told().fordblks)  # type: ignore[attr-defined]
+
+
 def address(array: np.ndarray) -> int:
     """Where an array's first element is."""
     return array.__array_interface__["data"][0]
