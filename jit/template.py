@@ -66,6 +66,7 @@ class Template:
             raise Unfit(str(error)) from error
         self._first: Executable | None = None
         self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._scratch = native.Scratch()  # all sizes share it
         self._lock = fork_safe_lock()
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
@@ -74,7 +75,7 @@ class Template:
             if self._first is None and self.weights.results:
                 with self.target.compiler(len(self.graph.nodes)) as compiled:
                     (self._first,) = compiled([self.weights])
-            found = native.Executable.of_linked(self.sized.at(sizes), self._mains)
+            found = native.Executable.of_linked(self.sized.at(sizes), self._mains, self._scratch)
             while len(self._mains) > KEPT:
                 self._mains.popitem(last=False)
         return self._first, found

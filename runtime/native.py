@@ -21,7 +21,6 @@ from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -62,10 +61,6 @@ class Scratch:
         if nbytes > self._largest.size:
             self._largest = memory.arena(max(nbytes, 2 * self._largest.size))
         return self._largest
-
-
-# By programs of symbols: for all their sizes.
-_shared: WeakKeyDictionary[Program, Scratch] = WeakKeyDictionary()
 
 
 class Executable:
@@ -120,13 +115,15 @@ class Executable:
         return made
 
     @classmethod
-    def of_linked(cls, linked: Linked, known: MutableMapping[tuple[str, ...], Any]) -> Executable:
-        """A program for this machine.  known: the code made before, by its texts."""
+    def of_linked(
+        cls, linked: Linked, known: MutableMapping[tuple[str, ...], Any], scratch: Scratch
+    ) -> Executable:
+        """A program for this machine.  known: the code made before, by its texts.  scratch: what it shares."""
         start = time.perf_counter()
         target = _usable(None)
         before = known.get(linked.texts)
         made = cls.__new__(cls)
-        made._scratch = _shared.setdefault(program, Scratch())
+        made._scratch = scratch
         if before is None:
             with Compiler(target) as compiler:
                 for text in linked.texts:
