@@ -118,7 +118,7 @@ class Executable:
     def of_linked(
         cls, linked: Linked, known: MutableMapping[tuple[str, ...], Any], scratch: Scratch
     ) -> Executable:
-        """A program for this machine.  known: the code made before, by its texts.  scratch: what it shares."""
+        """A program for this machine.  known: code made before, by its texts.  scratch: what it shares."""
         start = time.perf_counter()
         target = _usable(None)
         before = known.get(linked.texts)
