@@ -64,7 +64,7 @@ class Move:
 
     source: Place
     target: Place
-    nbytes: Any
+    nbytes: int
 
     def at(self, sizes: Mapping[str, int]) -> Move:
         """The copy where symbols are these sizes."""
