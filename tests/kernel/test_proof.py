@@ -102,8 +102,8 @@ TURNED = "kernel t(x: f32[8,8]) -> (y: f32[8,8]) {\n  parallel i:8 j:8\n  y[i, j
 SCHEDULED = {  # the edit, the kernel and its schedule
     "a chunk's end": (
         "units",
-        "bound = extent if",
-        "bound = extent + 1 if",
+        "chunk), self.extent(extent))",
+        "chunk), self.sum(self.extent(extent), 1))",
         LONG,
         schedule("vectorise(i) block(i, 32)"),
     ),
@@ -130,8 +130,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "the last tile": (
         "units",
-        "else extent - size\n",
-        "else extent - size + 1\n",
+        'self.integer("sub", self.extent(extent), size)',
+        'self.integer("sub", self.extent(extent), size - 1)',
         ROWS,
         schedule("vectorise(j) tile(i, 2)"),
     ),
@@ -144,8 +144,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "an open axis": (
         "units",
-        'self.integer("sub", Name(f"%{extent}"), size)',
-        'self.integer("sub", Name(f"%{extent}"), 1)',
+        'self.integer("sub", self.extent(extent), size)',
+        'self.integer("sub", self.extent(extent), 1)',
         OPEN,
         schedule("vectorise(j) tile(i, 4)"),
     ),
@@ -198,8 +198,8 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
     ),
     "the last tile of rows": (
         "units",
-        "else extent - size\n",
-        "else extent\n",
+        'self.integer("sub", self.extent(extent), size)',
+        'self.integer("sub", self.extent(extent), 0)',
         lambda: packed("nn", 43, 64, 16),
     ),
     "a panel's columns": (
@@ -246,8 +246,8 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
     ),
     "planes' last tile": (
         "units",
-        "else extent - size\n",
-        "else extent\n",
+        'self.integer("sub", self.extent(extent), size)',
+        'self.integer("sub", self.extent(extent), 0)',
         lambda: windows("conv_weight_grad"),
     ),
 }
