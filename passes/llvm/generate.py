@@ -187,7 +187,8 @@ def _open_piece(
     for axis, blocks in unit_axes(piece, own):
         count *= _blocks(axes[axis], own.block(axis)) if blocks is None else blocks
     points: Extent = math.prod(axes.values())
-    each = nanoseconds(numbers, own, target) / math.prod(int(numbers.extents[axis]) for axis in axes)
+    points_of_once = math.prod(int(numbers.extents[axis]) for axis in axes)  # a remainder may be none
+    each = nanoseconds(numbers, own, target) / max(points_of_once, 1)
     time = _time(each, points)
     least = tuple((axes[axis], own.tiles[axis]) for axis in tiled if axis in piece.parallel_names)
     phase = Phase(entry, count, time, serial)
