@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...ir.dims import Dim, evaluate, hint, limits, substitute, symbol
-from ...ir.errors import KernelError
+from ...ir.dims import Dim, Undecided, evaluate, hint, limits, substitute, symbol
+from ...ir.errors import KernelError, Unsayable
 from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Buffer, Fold, Kernel, Local, names
 from ...ir.kernel.substitute import bind
@@ -181,8 +181,11 @@ def _open_piece(
     tiled = [axis for axis in axes if own.tiles.get(axis, 1) > 1]
     if {*own.peeled, *own.packed.values()} & axes.keys() or runs_once(piece) and tiled or _holds(piece, axes):
         return None
-    with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
-        entry, text, needed = _function(piece, own, slots, target, at)
+    try:
+        with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
+            entry, text, needed = _function(piece, own, slots, target, at)
+    except (Undecided, Unsayable):  # where the code needs a number
+        return None
     count: Extent = 1
     for axis, blocks in unit_axes(piece, own):
         count *= _blocks(axes[axis], own.block(axis)) if blocks is None else blocks

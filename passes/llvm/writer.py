@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ir.dims import Dim
-from ...ir.errors import KernelError
+from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import NUMPY, bits, is_floating, kind
 from ..schedules.target import Target
@@ -298,7 +298,7 @@ class Writer:
             product: Int = factor
             for atom in monomial:
                 if atom.operands and atom.kind != "//":
-                    raise KernelError(f"no code computes {atom}", f"size: {size}")
+                    raise Unsayable(f"no code computes {atom}", f"size: {size}")
                 operands = [self.size(operand) for operand in atom.operands]
                 value = self.integer("udiv", *operands) if operands else Name(f"%{atom.kind}")
                 product = value if product == 1 else self.times(value, product)
