@@ -110,7 +110,7 @@ KEEPS = (
     "held['m'] = t.cat([held['m'], <M>])[-4:].detach()", "cache.setdefault(<N>, t.arange(<N>))",
     "held['s'] = <M>.shape",
 )  # fmt: skip
-TOLD = ("<N>", "<M>.shape", "<P>", "<T>.stride()", "f'{<N>} of {<M>.shape}'", "[<N>, <N>]", "<T>.nbytes")
+TOLD = ("<N>", "<M>.shape", "<P>", "<T>.stride()", "f'''{<N>} of {<M>.shape}'''", "[<N>, <N>]", "<T>.nbytes")
 
 
 class Maker:
