@@ -4,9 +4,8 @@
     code = template.at({"s1": 9})
 
 The passes go over the graph as it is, with symbols; they choose by the sizes that they are told (`hint`), and
-what a choice makes is right for all.  What is left for each set of sizes is the plan of memory, and the
-numbers that the main function reads of its table: a millisecond or two, and nothing is compiled, but for
-kernels of which no code serves all sizes (`passes/llvm/generate.py: code_for_sizes`).
+what a choice makes is right for all.  What is left for each set of sizes is to evaluate formulas (`Sized` of
+passes/llvm/sized.py), unless a kernel has no code that serves all.
 """
 
 from __future__ import annotations
