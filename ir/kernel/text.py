@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..dims import symbol
-from ..errors import KernelError
+from ..errors import KernelError, LaminaError
 from ..types import LARGEST
 from .affine import Affine, Extent, as_affine
 from .form import COMBINE, Axis, Buffer, Fold, Kernel, Local, Reduce, Stage, Store
@@ -77,11 +77,11 @@ def parse(text: str, first: int = 1) -> Kernel:
 
 @contextmanager
 def _at(line: Line) -> Iterator[None]:
-    """Says of an error which line it is about."""
+    """Says of an error which line it is about; what dims.py refuses (a symbol called None) is the text's too."""
     try:
         yield
-    except KernelError as error:
-        if error.rule.startswith("line "):
+    except LaminaError as error:
+        if isinstance(error, KernelError) and error.rule.startswith("line "):
             raise
         number, text = line
         raise KernelError(f"line {number}: {error.rule}", *error.details, f"line: {text}") from None

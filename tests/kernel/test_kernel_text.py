@@ -112,6 +112,7 @@ def test_mixed_index_becomes_an_expression():
         (stored("x[i] $ 2"), "unreadable text at '$ 2'"),
         (stored("x[i] +"), "expected a value, found 'the end'"),
         (stored("x[i]").replace("x: f32[8]", "x: f32[n]"), "declares the symbols that its sizes are made of"),
+        (stored("x[i]").replace("x: f32[8]", "x: f32[None]"), "a dimension can't be called 'None'"),
         (SYMBOLIC.replace("[n, s]", "[n]"), "declares the symbols that its sizes are made of"),
         (stored("x[i] x[i]"), "expected the end, found 'x'"),
         (stored("(x[i]"), "expected ')', found 'the end'"),
