@@ -185,6 +185,14 @@ class Symbolic:
             raise Mismatch("it met a tensor of unknown origin")
         return self.value(number)
 
+    def met(self, x: Any) -> Any:
+        """The value for a tensor that a call on values came upon; others as they are."""
+        if not isinstance(x, Tensor):
+            return x
+        number = self.recorder.known(x._data)
+        constant = None if number is None else self.recorder.constants.get(number)
+        return self.shown(x) if constant is None else self.builder.constant(constant)
+
     def shown(self, x: Tensor) -> Value:
         """The value that stands for a tensor, which may be met for the first time."""
         return self.value(self.recorder.value(x))
@@ -307,6 +315,7 @@ class Symbolic:
         try:
             events = self.recorder.steps[begin:]
             with self._occupied(), self.builder, limits(self.limits), self._without_effects(given):
+                self.builder.tensors = self.answer
                 with modes.on_values(self.answer, _refuse_users):
                     made = again(*args, **kwargs)
             if result is not UNKNOWN and not _alike(result, made):

@@ -514,7 +514,7 @@ def _where_values_are(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def fill(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self if self._meta.device is not CPU else method(self, *args, **kwargs)
+        return self if self.device is not CPU else method(self, *args, **kwargs)
 
     return fill
 

@@ -269,7 +269,13 @@ class Items(Contents):
 
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
-        o, k = self.plain(o), self.bare_index(k)
+        o = self.plain(o)
+        if issubclass(type(o), Tensor) and self.sizes.concern(o, k, value) and self.sizes.are_sizes(k):
+            if self.patched(o, "__setitem__") is None:
+                self.read_deep(raw(k), value)
+                self.sizes.assign(o, k, value)
+                return
+        k = self.bare_index(k)
         if self.refused:
             o[k] = raw(value)
             return

@@ -25,7 +25,7 @@ from .guard_text import GuardText
 from .heap import key_of
 from .lifted_numbers import LiftedNumbers
 from .numbers import LIFTED, LiftedInt, LiftedSize, lifted, raw
-from .on_values import Answer
+from .on_values import Answer, on_values
 from .parts import Part, Reason
 from .shadow import Shadow
 
@@ -251,6 +251,22 @@ class Sizes:
             return made
         return self._told(made, told)
 
+    def assign(self, o: Tensor, k: Any, value: Any) -> None:
+        """`o[k] = value` on tensors and on symbols.  A number is an operand, and stays as it is."""
+        try:
+            given = self.dimension(o), self.dimension(k), self._operand(value)
+        except Refusal:  # so will the recorder of ops say
+            o[raw(k)] = value
+            return
+        again = on_values(vars(Tensor)["__setitem__"])
+        _, told = self.symbolic.call(operator.setitem, (o, raw(k), value), {}, again, (given, {}))
+        if told is UNKNOWN:
+            for number in self._lifted(k, DEEPEST):
+                self._numbers.plain(number)
+
+    def _operand(self, x: Any) -> Any:
+        return self.symbolic.shown(x) if isinstance(x, Tensor) else raw(x)
+
     def raised(self, error: BaseException) -> None:
         """What isn't Python code raised an error that is handled: it may have done so for what sizes are."""
         self.symbolic.pin_all(f"{type(error).__name__} was raised and handled")
@@ -268,7 +284,7 @@ class Sizes:
     def operator(self, run: Callable, plain: Callable, operands: Sequence[Any]) -> Any:
         """An operator on tensors: numbers are operands, and stay as they are to the recorder of ops."""
         try:
-            given = [self.symbolic.shown(x) if isinstance(x, Tensor) else raw(x) for x in operands]
+            given = [*map(self._operand, operands)]
         except Refusal:
             return run(*operands)
         made, _ = self.symbolic.call(run, operands, {}, plain, (tuple(given), {}))
