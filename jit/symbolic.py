@@ -353,6 +353,8 @@ class Symbolic:
         sizes = {node.outputs[0]: node.attrs["value"] for node in nodes if node.op is size}
         nodes = [node for node in nodes if node.op is not size]
         told = [getattr(event, "op", None) for event in events]
+        idle = [node for node in nodes if _is_idle(node)] if len(nodes) > len(told) else []
+        nodes = [node for node in nodes if node not in idle]
         if told != [node.op for node in nodes]:
             spelled = (
                 ", ".join(getattr(op, "name", "?") for op in ops) for ops in (told, [n.op for n in nodes])
@@ -362,8 +364,16 @@ class Symbolic:
             if not condition.holds(self.sizes):
                 raise Mismatch(f"{condition} does not hold")
         outputs: dict[Value, int] = {}
+        pairs = [*zip(events, nodes, strict=True)]
+        named = {v: n for event, node in pairs for v, n in zip(node.outputs, event.outputs)} if idle else {}
+        for node in idle:
+            (x,), (same,) = node.inputs, node.outputs
+            number = outputs.get(x, named.get(x, self._numbers.get(x)))
+            if number is None:
+                raise Mismatch(f"{node.op.name} read something else")
+            outputs[same] = number
         found: list[tuple[Any, Node, dict, dict]] = []
-        for event, node in zip(events, nodes, strict=True):
+        for event, node in pairs:
             for number, value in zip(event.outputs, node.outputs, strict=True):
                 kind = self.recorder.types[number]
                 if self.now(value.type) is not kind:
@@ -638,6 +648,11 @@ class Symbolic:
         else:
             self._shadowed(_rule_of(n.plan.op), ((self, known[1], n, g), {}), begin)
         return found
+
+
+def _is_idle(node: Node) -> bool:
+    """Whether a node is no op on tensors, which hand their operand through: no dimension is squeezed."""
+    return node.op.name == "squeeze" and node.outputs[0].type.shape == node.inputs[0].type.shape
 
 
 def _rule_of(op: Op) -> Callable:

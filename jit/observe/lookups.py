@@ -19,7 +19,7 @@ from ...runtime import Size, Tensor
 from ...runtime.tensor import fields as fields_of_tensor
 from .binding import Binding, dictionary_getter, is_plain
 from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup, of_lamina
-from .numbers import LiftedInt, raw, spelled
+from .numbers import LiftedInt, LiftedSize, raw, spelled
 from .on_values import OF_VALUES
 from .spelling import MODULE
 
@@ -54,6 +54,8 @@ class Lookups(Binding):
         """`o.name`, or `getattr(o, name, default)`.  Raises AttributeError."""
         if self.written.touched and name not in self.written.touched.get(id(o), (name,)):
             self.refuse(f"{type(o).__name__}.{name} was read after it had been changed by unknown code")
+        if name == "numel" and type(o) is LiftedSize:
+            return types.MethodType(vars(Size)[name], o)
         if default is MISSING:
             return self._attribute(self.plain(o), name)
         try:

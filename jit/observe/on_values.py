@@ -67,6 +67,7 @@ _METHODS: dict[str, Callable] = {
     "to": _to,
     "type_as": lambda x, other: _to(x, other),
     "zero_": lambda x: _written(REGISTRY["fill"], x, 0),
+    "fill_": lambda x, value: _written(REGISTRY["fill"], x, value),
     "__setitem__": _assign,
     "is_floating_point": lambda x: x.dtype.is_floating_point,
     "is_complex": lambda x: x.dtype.is_complex,
