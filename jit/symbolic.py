@@ -27,6 +27,7 @@ from ..ir.graph import Builder, Node, Value
 from ..ir.op import REGISTRY, Op
 from ..ir.shapes import fitting
 from ..ir.size import size
+from ..ir.table import table
 from ..ir.types import Device, Type, type_of
 from ..passes.graphs.differentiate import saved_by
 from ..runtime import Generator, Tensor, default_generator, modes
@@ -69,7 +70,7 @@ class Symbolic:
         self.equal: dict[str, int | Dim] = {}
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
         self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
-        self.operands: dict[tuple[int, ...], dict[int, Dim]] = {}
+        self.operands: dict[tuple[int, ...], dict[int, Any]] = {}
         self.numbers: dict[str, Dim] = {}  # those that Python knows, by their expressions
         self.values: dict[int, Value] = {}
         self.counts: dict[Any, int] = {}  # counters that draws took, by source
@@ -80,6 +81,7 @@ class Symbolic:
         self.hold: Callable[[str], None] = _nothing
         self.answer: Callable = _nothing
         self.busy = False  # a call is made on the tensors, or on values: what it asks is its own affair
+        self._mirrored: dict[int, Value] | None = None  # of ops on tensors that a call on values makes
         self._numbers: dict[Value, int] = {}
         self._nodes: dict[
             int, tuple[Any, Any]
@@ -190,8 +192,22 @@ class Symbolic:
         if not isinstance(x, Tensor):
             return x
         number = self.recorder.known(x._data)
-        constant = None if number is None else self.recorder.constants.get(number)
-        return self.shown(x) if constant is None else self.builder.constant(constant)
+        return self.shown(x) if number is None else self._meant(number)
+
+    def _meant(self, number: int) -> Value:
+        """The value for one of the recorder's, within a call on values."""
+        if self._mirrored is not None and number in self._mirrored:
+            return self._mirrored[number]
+        constant = self.recorder.constants.get(number)
+        return self.value(number) if constant is None else self.builder.constant(constant)
+
+    def mirror(self, event: Any) -> None:
+        """Let an op on tensors without symbols be a node as well, where a call on values runs it."""
+        if self._mirrored is None or event.writes:
+            return
+        inputs = [None if v is None else self._meant(v) for v in event.inputs]
+        node = self.builder.emit(event.op, inputs, event.attrs)
+        self._mirrored.update(zip(event.outputs, node.outputs, strict=True))
 
     def shown(self, x: Tensor) -> Value:
         """The value that stands for a tensor, which may be met for the first time."""
@@ -316,6 +332,7 @@ class Symbolic:
             events = self.recorder.steps[begin:]
             with self._occupied(), self.builder, limits(self.limits), self._without_effects(given):
                 self.builder.tensors = self.answer
+                self._mirrored = {}
                 with modes.on_values(self.answer, _refuse_users):
                     made = again(*args, **kwargs)
             if result is not UNKNOWN and not _alike(result, made):
@@ -324,6 +341,8 @@ class Symbolic:
         except BaseException:
             del nodes[start:], conditions[before:]
             raise
+        finally:
+            self._mirrored = None
         self._matched = len(self.recorder.steps)
         self._hand_on()
         return made
@@ -351,7 +370,8 @@ class Symbolic:
     def _pair(self, events: Sequence[Any], nodes: Sequence[Node]) -> None:
         """Let nodes stand for events, if they are the same ops on the same values.  Raises Mismatch."""
         sizes = {node.outputs[0]: node.attrs["value"] for node in nodes if node.op is size}
-        nodes = [node for node in nodes if node.op is not size]
+        tables = {node.outputs[0]: tuple(node.attrs.items()) for node in nodes if node.op is table}
+        nodes = [node for node in nodes if node.op is not size and node.op is not table]
         told = [getattr(event, "op", None) for event in events]
         idle = [node for node in nodes if _is_idle(node)] if len(nodes) > len(told) else []
         nodes = [node for node in nodes if node not in idle]
@@ -379,10 +399,12 @@ class Symbolic:
                 if self.now(value.type) is not kind:
                     raise Mismatch(f"{node.op.name} gave {kind}, of symbols {value.type}")
                 outputs[value] = number
-            operands: dict[int, Dim] = {}
+            operands: dict[int, Any] = {}
             for at, (number, value) in enumerate(zip(event.inputs, node.inputs, strict=True)):
                 if value in sizes:
                     operands[at] = self._size(number, sizes[value])
+                elif value in tables:
+                    operands[at] = self._table(number, tables[value])
                 elif value is not None and not self._same(number, value, outputs):
                     raise Mismatch(f"{node.op.name} read something else")
             attrs: dict[str, Any] = {}
@@ -489,6 +511,14 @@ class Symbolic:
             raise Mismatch(f"{dim} was heard as another number")
         return dim
 
+    def _table(self, number: int | None, attrs: tuple) -> tuple:
+        """An array made of sizes, which was heard as a constant: the attributes of the node that makes it."""
+        constant = None if number is None else self.recorder.constants.get(number)
+        made = table.reference(**{name: self._number(value) for name, value in attrs})
+        if constant is None or constant.dtype != made.dtype or constant.tobytes() != made.tobytes():
+            raise Mismatch(f"{dict(attrs)['name']} was heard as another array")
+        return attrs
+
     def _number(self, given: Any) -> Any:
         """What an attribute is in this run."""
         if isinstance(given, tuple):
@@ -548,8 +578,8 @@ class Symbolic:
         found = self.attrs.get(event.outputs)
         return dict(event.attrs) if found is None else {k: self.settled(v) for k, v in found.items()}
 
-    def operand(self, event: Any, at: int) -> int | Dim | None:
-        """The size that an operand of an event is, if it is one."""
+    def operand(self, event: Any, at: int) -> Any:
+        """The size that an operand of an event is, or the attributes of what makes it of sizes; else None."""
         found = self.operands.get(event.outputs, {}).get(at)
         return None if found is None else self.settled(found)
 
@@ -658,7 +688,13 @@ def _is_idle(node: Node) -> bool:
 def _rule_of(op: Op) -> Callable:
     def gradient(symbolic: Symbolic, event: Any, n: Any, g: Any) -> list[Value | None]:
         given = g if type(g) is list else [g, *n.plan.unused]
-        inputs = tuple(None if v is None else symbolic.value(v) for v in event.inputs)
+        made = [symbolic.operand(event, at) for at in range(len(event.inputs))]
+        inputs = tuple(
+            symbolic.builder.emit(table, (), dict(of)).outputs[0]
+            if isinstance(of, tuple)
+            else None if v is None else symbolic.value(v)
+            for v, of in zip(event.inputs, made, strict=True)
+        )  # fmt: skip
         outputs = tuple(map(symbolic.value, event.outputs))
         node = Node(op, inputs, outputs, symbolic.attributes(event))
         cotangents = tuple([None if x is None else symbolic.of_array(x) for x in given])

@@ -69,6 +69,7 @@ _METHODS: dict[str, Callable] = {
     "zero_": lambda x: _written(REGISTRY["fill"], x, 0),
     "fill_": lambda x, value: _written(REGISTRY["fill"], x, value),
     "__setitem__": _assign,
+    "dim": Value.dim,
     "is_floating_point": lambda x: x.dtype.is_floating_point,
     "is_complex": lambda x: x.dtype.is_complex,
 }
