@@ -8,7 +8,6 @@ It is no operator of the operator set: where sizes are numbers it is the array i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 

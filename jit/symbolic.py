@@ -20,7 +20,7 @@ from weakref import proxy
 
 import numpy as np
 
-from ..ir.dims import Condition, Dim, Undecided, bounds, limits, substitute, symbol, symbols_of
+from ..ir.dims import Condition, Dim, Undecided, bounds, conditions, limits, substitute, symbol, symbols_of
 from ..ir.dtypes import DType, int64
 from ..ir.errors import LaminaError
 from ..ir.graph import Builder, Node, Value
@@ -32,6 +32,7 @@ from ..ir.types import Device, Type, type_of
 from ..passes.graphs.differentiate import saved_by
 from ..runtime import Generator, Tensor, default_generator, modes
 from ..runtime.interrupts import let_through
+from . import strides
 from .sized import name_of
 from .sources import Lifted
 
@@ -616,7 +617,38 @@ class Symbolic:
         if not any(_symbols(self.type(v).shape) for v in numbers):
             return False
         root, chain = self.recorder.root(event.inputs[0])
-        return event.copied or root in self.recorder.copied or any(n not in _IN_ORDER for n, _ in chain)
+        in_order = all(n in _IN_ORDER for n, _ in chain)
+        if root in self.recorder.copied or event.copied and in_order:
+            return True
+        return not in_order and self._copies(event, root, chain) is not event.copied
+
+    def _copies(self, event: Any, root: int, chain: tuple) -> bool | None:
+        """Whether a reshape of a view of what lies row by row copies; what of sizes decides it is a guard, then.
+
+        None where it isn't known.
+        """
+        views = [step for step in self.recorder.steps if getattr(step, "op", None) and step.op.traits.view]
+        at, number, steps = {step.outputs[0]: step for step in views}, event.inputs[0], []
+        while number != root:
+            if number not in at:
+                return None
+            steps.append(at[number])
+            number = at[number].inputs[0]
+        if 0 in self.recorder.types[root].shape:
+            return None
+        needed: list[Condition] = []
+        with limits(self.limits), conditions(needed, self.sizes):
+            layout: Any = strides.contiguous(self.type(root).shape)
+            for step in reversed(steps):
+                attrs, shape = self.attributes(step), self.type(step.outputs[0]).shape
+                layout = strides.through(layout, step.op.name, attrs, shape)
+                if layout is None:
+                    return None
+            found = strides.copies(layout, self.type(event.outputs[0]).shape)
+        if found is event.copied:
+            for condition in needed:
+                self.need(condition)
+        return found
 
     def hold_to(self, conditions: Sequence[Condition]) -> None:
         """Have the conditions of the finished graph be guards.  Raises Mismatch where one does not hold."""

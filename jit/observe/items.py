@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...nn.members import Tracked
-from ...runtime import Size, Tensor
+from ...runtime import Size, Tensor, ops
 from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
@@ -475,6 +475,8 @@ class Items(Contents):
         if unseen and (places := self._places(o)) is not None:
             return places
         if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__iter__") is None:
+            if issubclass(kind, Tensor) and self.sizes.concern(o):
+                return self.iterator(self.call(ops.unbind, (o,)), unseen)
             return self.new(iter(o))
         if issubclass(type(o), ITERATORS) or kind in VIEWS:
             if not self.is_fresh(o):

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...nn.members import Tracked
 from ...ir.dtypes import int64
+from ...nn.members import Tracked
 from ...runtime import Parameter, Size, Tensor
 from ..facts import exact, holds_nan, literal
 from .items import CONTAINERS, SEQUENCES, VALUES, Items
@@ -124,7 +124,7 @@ class Operators(Items):
         return self.sizes.operator(run, plain, operands)
 
     def _whole_and_size(self, a: Any, b: Any) -> bool:
-        """Whether of two operands one is a tensor of integers, the other a size, which is an operand there."""
+        """Whether of two operands one is a tensor of integers, the other a size: an operand there."""
         x, n = (a, b) if issubclass(type(a), Tensor) else (b, a)
         return type(x) is Tensor and x.dtype is int64 and type(n) is LiftedInt and self.sizes.is_size(n)
 

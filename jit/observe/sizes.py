@@ -142,7 +142,7 @@ class Sizes:
         return type(x) is LiftedInt and (x.expression in self._dims or self._may_be_symbol(x))
 
     def _may_be_symbol(self, x: LiftedInt) -> bool:
-        """Whether a number that Python computed of sizes in a way that dimensions don't know can be a symbol."""
+        """Whether a number that was computed of sizes, but is no dimension, can be a symbol of its own."""
         known = x.expression in self._numbers.of_sizes and _OWN_SLOT.fullmatch(x.expression) is not None
         return known and self.about and raw(x) >= LEAST and not self._numbers.is_guarded(x.expression)
 
