@@ -4,9 +4,9 @@ A `Dim` is a polynomial with integer coefficients over atoms: symbols, floor div
 is kept in a canonical form, so that equal expressions mostly are equal values (`(2*n+1)//2` is `n`), and one
 without symbols is a plain int.  A symbol is a size, so at least 0; a divisor is presumed to be at least 1.
 
-`==` compares forms, as a dictionary key must, but where `conditions` says what the symbols are for once: there
-it is a question as others are.  What an op's rule asks ("are these sizes equal?") is `same`; where that can't be
-decided, the answer is yes on a `Condition`, which `with conditions()` collects.
+`==` compares forms, as a dictionary key must, but where `conditions` says what the symbols are for once: it
+is a question there as others are.  What an op's rule asks ("are these sizes equal?") is `same`; where that
+can't be decided, the answer is yes on a `Condition`, which `with conditions()` collects.
 """
 
 from __future__ import annotations

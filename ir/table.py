@@ -1,4 +1,4 @@
-"""The node that makes an array of dimensions: what a function of NumPy's world gives for sizes that are symbols.
+"""The node that makes an array of dimensions: what a function gives for sizes that are symbols.
 
     %3 = table() {name='nearest', args=(n,2*n,None,False), shape=(2*n,), dtype=i64} : i64[2*n]
 

@@ -623,7 +623,7 @@ class Symbolic:
         return not in_order and self._copies(event, root, chain) is not event.copied
 
     def _copies(self, event: Any, root: int, chain: tuple) -> bool | None:
-        """Whether a reshape of a view of what lies row by row copies; what of sizes decides it is a guard, then.
+        """Whether a reshape of a view of what lies row by row copies; what decides it is a guard, then.
 
         None where it isn't known.
         """

@@ -46,7 +46,7 @@ def _to(x: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
 
 
 def _assign(x: Value, index: Any, value: Any) -> None:
-    """`x[index] = value`: where the index is basic and sizes fit, a copy into a view; else as it is written."""
+    """`x[index] = value`: where the index is basic and sizes fit, a copy into a view; else as written."""
     items = index if isinstance(index, tuple) else (index,)
     basic = all(item is None or item is Ellipsis or type(item) in (int, slice, Dim) for item in items)
     if not isinstance(value, (Value, Tensor)):
