@@ -88,9 +88,10 @@ class LiftedNumbers:
     Each stands in a slot of its own, whose name is its whole expression: nothing nests, and what is computed
     in one way has one slot.  Whoever was told the bare value of one is behind a guard of it (`plain`).
 
-    lift: the slots (`Reason.slot`) that are known to change, and how often they did.  about: whether there
-    are lifted numbers.  of_sizes: expressions of sizes alone, by the stretches that compute them.  picked: parts of tensors at places that change, see indices.py.  held: the answers
-    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.
+    lift: the slots (`Reason.slot`) that are known to change, and how often they did. about: whether there
+    are lifted numbers. of_sizes: expressions of sizes alone, by the stretches that compute them. picked:
+    parts of tensors at places that change, see indices.py. held: the answers of which the value is
+    guarded after all, which the run adds to. clocks: what clocks told.
     """
 
     def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
