@@ -183,7 +183,8 @@ class _Finish:
         for step in r.steps:
             if isinstance(step, Event) and r.symbolic.may_copy(step):
                 source, made = r.root(step.inputs[0])[0], r.root(step.outputs[0])[0]
-                aliases = made in leaving and (source in r.params or leaving.count(source) > 1)
+                others = leaving.count(source) - (made == source)
+                aliases = made in leaving and (source in r.params or others > 0)
                 if aliases or not r.written.isdisjoint((source, made)):
                     raise Refusal("whether a reshape copies may differ between sizes")
 

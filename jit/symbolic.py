@@ -83,6 +83,7 @@ class Symbolic:
         self.answer: Callable = _nothing
         self.busy = False  # a call is made on the tensors, or on values: what it asks is its own affair
         self._mirrored: dict[int, Value] | None = None  # of ops on tensors that a call on values makes
+        self._walking = False  # backwards: numbers in what is heard may be sizes
         self._numbers: dict[Value, int] = {}
         self._nodes: dict[
             int, tuple[Any, Any]
@@ -558,6 +559,8 @@ class Symbolic:
             self._matched += 1
             shapes = [self.value(v).type.shape for v in step.inputs if v is not None]
             names = _symbols(tuple(shapes))
+            if self._walking and _tells_sizes(step):
+                names = [*self.sizes]
             if names:
                 what = getattr(step.op, "name", None) or getattr(step, "how", "an op")
                 self.pin(names, f"{what} was heard of a call that is made on tensors alone")
@@ -583,6 +586,15 @@ class Symbolic:
         """The size that an operand of an event is, or the attributes of what makes it of sizes; else None."""
         found = self.operands.get(event.outputs, {}).get(at)
         return None if found is None else self.settled(found)
+
+    def input(self, event: Any, at: int) -> Value | None:
+        """The value of an operand of an event, within a call on values: what is made of sizes is so again."""
+        number, of_sizes = event.inputs[at], self.operand(event, at)
+        if isinstance(of_sizes, tuple):
+            return self.builder.emit(table, (), dict(of_sizes)).outputs[0]
+        if of_sizes is not None:
+            return self.builder.emit(size, (), {"value": of_sizes}).outputs[0]
+        return None if number is None else self.value(number)
 
     # ---- when the run is over ----
     def finish(self) -> None:
@@ -664,6 +676,17 @@ class Symbolic:
         return Condition(self.settled(condition.left), condition.relation, self.settled(condition.right))
 
     # ---- the walk backwards ----
+    @contextmanager
+    def walk(self):
+        """Within this, what is heard is the engine's own, or that of a step."""
+        self.catch_up(len(self.recorder.steps))
+        before, self._walking = self._walking, True
+        try:
+            yield
+            self.before_step()
+        finally:
+            self._walking = before
+
     def before_step(self) -> None:
         """A step of a backward begins: what was heard since the last are sums of cotangents and the like."""
         if self.busy:
@@ -705,10 +728,13 @@ class Symbolic:
         known = self._nodes.get(id(n))
         if self.recorder.reason is not None or self._matched > begin:
             return found
-        if known is None or known[0] is not n:
+        told = UNKNOWN
+        if known is not None and known[0] is n:
+            told = self._shadowed(_rule_of(n.plan.op), ((self, known[1], n, g), {}), begin)
+        if told is UNKNOWN:
+            if any(map(_tells_sizes, self.recorder.steps[begin:])):
+                self.pin_all("a gradient was heard of what is written on tensors alone")
             self._alone(begin)
-        else:
-            self._shadowed(_rule_of(n.plan.op), ((self, known[1], n, g), {}), begin)
         return found
 
 
@@ -717,16 +743,19 @@ def _is_idle(node: Node) -> bool:
     return node.op.name == "squeeze" and node.outputs[0].type.shape == node.inputs[0].type.shape
 
 
+def _tells_sizes(step: Any) -> bool:
+    """Whether numbers among the attributes of what was heard may be sizes."""
+
+    def told(given: Any) -> bool:
+        return any(map(told, given)) if isinstance(given, tuple) else type(given) is int
+
+    return any(map(told, (getattr(step, "attrs", None) or {}).values()))
+
+
 def _rule_of(op: Op) -> Callable:
     def gradient(symbolic: Symbolic, event: Any, n: Any, g: Any) -> list[Value | None]:
         given = g if type(g) is list else [g, *n.plan.unused]
-        made = [symbolic.operand(event, at) for at in range(len(event.inputs))]
-        inputs = tuple(
-            symbolic.builder.emit(table, (), dict(of)).outputs[0]
-            if isinstance(of, tuple)
-            else None if v is None else symbolic.value(v)
-            for v, of in zip(event.inputs, made, strict=True)
-        )  # fmt: skip
+        inputs = tuple([symbolic.input(event, at) for at in range(len(event.inputs))])
         outputs = tuple(map(symbolic.value, event.outputs))
         node = Node(op, inputs, outputs, symbolic.attributes(event))
         cotangents = tuple([None if x is None else symbolic.of_array(x) for x in given])

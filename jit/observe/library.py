@@ -127,7 +127,8 @@ class Library(CalledBack):
 
     def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
-        if self.sizes.concern(args, kwargs) and self.sizes.are_sizes(args, kwargs):
+        walks = function in _WALKS and self.sizes.about
+        if not walks and self.sizes.concern(args, kwargs) and self.sizes.are_sizes(args, kwargs):
             return self._sized(function, args, kwargs)
         args, kwargs = self.bare(args, kwargs)
         decorates = bool(args) and issubclass(type(args[0]), _Mode)
@@ -138,6 +139,9 @@ class Library(CalledBack):
         of_one = (getattr(function, "__module__", None) or "").startswith(_DISTRIBUTIONS)
         asked = _distributions(args, kwargs) if of_one else []
         kept = [(o, o.__dict__.keys() | ()) for o in asked if self.is_known(o)]
+        if walks:  # whose steps are told one by one
+            with self.sizes.symbolic.walk():
+                return self.result(function(*args, **kwargs))
         found = function(*args, **kwargs)
         if any(o.__dict__.keys() != names for o, names in kept):
             self.refuse("a distribution keeps what it computes at its first use; later calls find it there")
@@ -149,9 +153,6 @@ class Library(CalledBack):
         for value in (*args, *kwargs.values()):
             for each in value if type(value) in (tuple, list, Size) else (value,):
                 self._given(function, raw(each))
-        if function in _WALKS:  # whose steps are told one by one
-            args, kwargs = self.bare(args, kwargs)
-            return self.result(function(*args, **kwargs))
         if function.__name__ in _CASTS:
             return self.result(self.sizes.cast(function, args, kwargs))
         return self.result(self.sizes.call(function, args, kwargs, on_values(function)))
@@ -654,7 +655,7 @@ _APPLY = Op.__call__
 # Which ops these are hangs on dtypes and on how elements lie, and on no size.
 _CASTS = frozenset((
     "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "long", "int", "bool",
-    "clone", "detach",
+    "clone", "detach", "requires_grad_", "retain_grad",
 ))  # fmt: skip
 _WALKS = frozenset(map(unwrapped, (vars(Tensor)["backward"], autograd.backward, autograd.grad)))
 _LIST_INIT = unwrapped(ModuleList.__init__)

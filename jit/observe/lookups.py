@@ -37,6 +37,10 @@ _OF_TYPES = (types.UnionType, types.GenericAlias)  # `int | None` and `list[int]
 _KNOWN_OF_SHOWN = ("shape", "ndim", "dtype", "size", "nbytes", "itemsize", "item", "tolist")
 
 
+# What these attributes of tensors are hangs on no size.
+_SIZELESS = frozenset(("dtype", "device", "ndim", "requires_grad", "is_leaf", "grad", "grad_fn"))
+
+
 class Lookups(Binding):
     """Reads attributes of any object."""
 
@@ -215,7 +219,7 @@ class Lookups(Binding):
             self._own_absent(o, own, name)
         if issubclass(type(held), property) and self.of_user(held.fget):
             return self.call(held.fget, (o,))
-        if self.sizes.concern(o) and issubclass(type(held), property):
+        if self.sizes.concern(o) and issubclass(type(held), property) and name not in _SIZELESS:
             again = OF_VALUES.get(name, operator.attrgetter(name))
             return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}, again))
         return self.made(getattr(o, name))

@@ -293,6 +293,41 @@ def test_training_steps(name):
     assert steps[1][0].counts()["recorded"] == 3  # the first makes the optimizer's states
 
 
+WALKS = {
+    "batch mean": lambda x, p: F.kl_div((x * p).log_softmax(1), x.softmax(0), reduction="batchmean"),
+    "covariances": lambda x, p: lamina.cov((x * p).t()).sum(),
+    "written": lambda x, p: into(lamina.zeros(20, 7), x * p).square().sum(),
+    "resized": lambda x, p: (
+        F.interpolate((x * p)[None, None], scale_factor=2, mode="bilinear").square().sum()
+    ),
+    "norms": lambda x, p: (F.layer_norm(x * p, (7,)) * F.normalize(x, dim=0)).sum(),
+    "masked": lambda x, p: ((x * p) @ x.t()).masked_fill(lamina.ones(len(x), len(x)).tril() == 0, -9.0).sum(),
+}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_gradients_of_inputs_and_of_what_is_there(name):
+    """Numbers of a gradient that are sizes are so for each size: a mean's share, where a part lies."""
+    parameters = [nn.Parameter(tensor(7)) for _ in range(2)]
+
+    def program(p):
+        def f(x):
+            p.grad = None
+            x = x.clone().requires_grad_()
+            WALKS[name](x, p).backward()
+            return x.grad, p.grad.clone()
+
+        return f
+
+    plain, traced = program(parameters[0]), jit.trace(program(parameters[1]), budget=None)
+    for n in SIZES[:5]:
+        for found, wanted in zip(traced(tensor(n, 7)), plain(tensor(n, 7)), strict=True):
+            assert found.shape == wanted.shape
+            close(found, wanted)
+    if name != "written":  # whose gradient goes through what the engine makes of views
+        assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
+
+
 def test_backward_outside():
     net = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 5))
     traced = jit.trace(net, budget=None)
@@ -434,6 +469,20 @@ def test_a_reshape_of_a_permuted_view_is_a_view_or_a_copy_as_undecorated():
         x, other = tensor(n, 4, 3), tensor(n, 4, 3)
         close(traced(x), f(other))
         close(x, other)
+
+
+def test_results_that_share_memory_for_some_sizes():
+    """Of x[:, :n] a reshape is a view where n is the whole; both leave."""
+
+    def f(x):
+        x = x.new_full((x.shape[0], 3), 0.5)
+        return x, x[:, : x.shape[0]].reshape(-1)
+
+    traced = jit.trace(f, budget=None)
+    for n in (3, 2, 9, 4, 2, 5):
+        whole, part = traced(tensor(n, 3))
+        part.fill_(2.0)
+        assert bool(whole.eq(2.0).all()) == (n >= 3)
 
 
 def test_views_of_an_argument_stay_views():
