@@ -196,7 +196,7 @@ def slowest_codes(programs: Any) -> list[tuple[str, float, float, int]]:
     for program in programs:
         for call in program.calls:
             start = perf_counter()
-            code, _ = code_of(call, target)
+            code = code_of(call, target)
             text = perf_counter() - start
             symbols = tuple(phase.symbol for phase in code.phases)
             if symbols not in found:

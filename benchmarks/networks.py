@@ -104,6 +104,16 @@ def _resnet(library: Any, block: type, depths: tuple[int, ...], expansion: int, 
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
+def resnet_cifar(library: Any, classes: int = 10) -> Any:
+    """ResNet-18 for images of 32 x 32: a stem of 3 x 3 that keeps the size, and no pooling."""
+    nn, block = library.nn, _basic(library)
+    layers, inputs = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()], 64
+    for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [block(inputs, width, stride), block(width, width, 1)]
+        inputs = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
 def mobilenet_v2(library: Any, classes: int = 1000) -> Any:
     """Sandler et al., MobileNetV2: inverted residuals and linear bottlenecks, 2018."""
     nn = library.nn

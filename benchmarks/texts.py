@@ -105,7 +105,7 @@ def texts(graphs: list[tuple], level: Any) -> Iterator[tuple[str, str]]:
     """The name and the text of every kernel."""
     for graph, into, options in graphs:
         for call in to_program(graph, into, level, options).calls:
-            code, _ = code_of(call, level)
+            code = code_of(call, level)
             phases = [(p.units, round(p.nanoseconds, 3), p.serial) for p in code.phases]
             yield call.name, f"{call.kernel}\n{call.how}\n{phases} {code.scratch}\n{plain(code.text)}"
 

@@ -172,7 +172,7 @@ class Node:
         return node_text(self)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Graph:
     """A function of `params`: nodes, each of which uses only what came before it, and results."""
 

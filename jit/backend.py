@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -268,6 +268,7 @@ def _picked(positions: Sequence[int]) -> Any:
 _known: WeakValueDictionary[tuple, Compiled] = WeakValueDictionary()
 _kept: OrderedDict[tuple, Compiled] = OrderedDict()
 _templates: OrderedDict[tuple, Template | None] = OrderedDict()
+_texts: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
 _lock = fork_safe_lock()
 
 
@@ -376,10 +377,13 @@ def tuned_options(seconds: float) -> Options:
 
 def _text(graph: Graph) -> str:
     """What tells a graph from others: its text, and what its constants hold."""
-    digest = hashlib.sha256(str(replace(graph, name="traced")).encode())
-    for name, constant in graph.constants.items():
-        digest.update(name.encode() + constant.data.tobytes())
-    return digest.hexdigest()
+    found = _texts.get(graph)
+    if found is None:
+        digest = hashlib.sha256(str(replace(graph, name="traced")).encode())
+        for name, constant in graph.constants.items():
+            digest.update(name.encode() + constant.data.tobytes())
+        found = _texts[graph] = digest.hexdigest()
+    return found
 
 
 @cache

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
+from . import memory_report
 from .causes import Cause, cause, place_of
 from .ledger import Fares, Ledger
 from .recording import Recording
@@ -288,7 +289,12 @@ class Log:
             "inner": [{"depth": depth, **log.told()} for depth, log in self.inner()],
         }  # fmt: skip
 
-    def text(self, detail: bool = False) -> str:
+    def memory(self) -> list[tuple[int, dict[str, Any]]]:
+        """What the code of each recording holds (`memory_report.py`), by the recording's number."""
+        codes = [(path.number, segment.code) for path in self.paths for segment in path.kept()]
+        return [(number, memory_report.memory_of(code.code)) for number, code in codes if code is not None]
+
+    def text(self, detail: bool = False, memory: bool = False) -> str:
         """The report for a reader: verdict, causes, cost; then, in detail, all that is known."""
         causes = self.causes()
         lines = [self.verdict()]
@@ -312,6 +318,9 @@ class Log:
             lines.append(f"  cost: {', '.join(cost)}")
             if self.reasons[SPARED]:
                 lines.append(f"    {SPARED} (budget={self.ledger.budget:g} s)")
+        if memory:
+            lines += [line for each in self.memory() for line in memory_report.text(*each)]
+            lines += memory_report.kept()
         return "\n".join([*lines, *(self._details() if detail else ()), *self._tree()])
 
     def _tree(self) -> list[str]:

@@ -7,7 +7,7 @@ else in `jit` is the same for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from ..passes.graphs import fuse
 from ..passes.graphs.fuse import Limits
 from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
+from ..passes.llvm.sized import Sized
 from ..passes.pipeline import Options, program_passes, to_program
 from ..passes.programs.memory_plan import MemoryPlan
 from ..passes.programs.program import Array, Program
@@ -28,7 +29,7 @@ from ..passes.triton import toolchain
 from ..passes.triton.launches import launch_list, launch_plan
 from ..passes.triton.target import ANY
 from ..passes.triton.target import Target as Architecture
-from ..runtime import compiler, native, workers
+from ..runtime import compiler, guard, native, workers
 from ..runtime.cuda import executable as cuda
 from ..runtime.statistics import Statistics
 from .garbage import GARBAGE, Garbage
@@ -76,10 +77,8 @@ class Target(Protocol):
         nodes: of the graph that they will be made of, so that it can get ready meanwhile.
         """
 
-    def at_sizes(
-        self, program: Program, sizes: Mapping[str, int], known: MutableMapping[tuple[str, ...], Any]
-    ) -> Executable:
-        """A program of symbols at some of their sizes.  known: what was compiled before, by its texts."""
+    def sized(self, program: Program) -> Sized:
+        """A program of symbols, ready for their sizes; within blocks of `hints` and `limits`."""
 
     def apart(self, program: Program) -> Executable | None:
         """One that tells this thread's profiler of each kernel; None where that can't be."""
@@ -129,10 +128,8 @@ class Cpu:
                 made.foresee(workers.text())  # which the first program to be loaded would wait for
             yield lambda programs: native.Executable.of_programs(programs, made)
 
-    def at_sizes(
-        self, program: Program, sizes: Mapping[str, int], known: MutableMapping[tuple[str, ...], Any]
-    ) -> Executable:
-        return native.Executable.at_sizes(program, sizes, known)
+    def sized(self, program: Program) -> Sized:
+        return Sized(program, host_target(), guard.MODE)
 
     def apart(self, program: Program) -> Executable | None:
         return native.Executable(program, apart=True)
@@ -195,9 +192,7 @@ class Cuda:
         machine = cuda.machine_of(self.ordinal)
         yield lambda programs: [cuda.Executable(program, machine) for program in programs]
 
-    def at_sizes(
-        self, program: Program, sizes: Mapping[str, int], known: MutableMapping[tuple[str, ...], Any]
-    ) -> Executable:
+    def sized(self, program: Program) -> Sized:
         raise NotImplementedError("launches are of sizes that are known")
 
     def apart(self, program: Program) -> Executable | None:

@@ -20,10 +20,9 @@ from ..ir.dims import Dim, hints, limits
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
-from ..passes.llvm.binding import host_target
-from ..passes.llvm.generate import is_for_all_sizes
 from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Program
+from ..runtime import native
 from .targets import Executable, Target
 
 KEPT = 32  # codes, where sizes have some of their own
@@ -59,15 +58,15 @@ class Template:
                 program = target.program(self.optimised, into, options)
                 self.params = program.params
                 self.weights, self.main = target.split(program, frozen)
-                self.is_whole = not _is_sized(self.weights) and all(
-                    is_for_all_sizes(call, host_target()) for call in self.main.calls
-                )
+                if _is_sized(self.weights):
+                    raise Unfit("what is made of weights alone has sizes in it")
+                self.sized = target.sized(self.main)
+                self.is_whole = self.sized.is_whole
         except (LaminaError, TypeError) as error:  # a size is no number, and what asks for one says so
             raise Unfit(str(error)) from error
-        if _is_sized(self.weights):
-            raise Unfit("what is made of weights alone has sizes in it")
         self._first: Executable | None = None
         self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._scratch = native.Scratch()  # all sizes share it
         self._lock = fork_safe_lock()
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
@@ -76,7 +75,7 @@ class Template:
             if self._first is None and self.weights.results:
                 with self.target.compiler(len(self.graph.nodes)) as compiled:
                     (self._first,) = compiled([self.weights])
-            found = self.target.at_sizes(self.main, sizes, self._mains)
+            found = native.Executable.of_linked(self.sized.at(sizes), self._mains, self._scratch)
             while len(self._mains) > KEPT:
                 self._mains.popitem(last=False)
         return self._first, found

@@ -29,7 +29,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from ..ir.graph import Graph
 from ..ir.specialise import specialise
 from ..nn import Module
-from ..runtime import modes, workers
+from ..runtime import memory, modes, workers
 from ..runtime.graph import Leaf
 from ..runtime.interrupts import let_through
 from . import backend, beside
@@ -485,7 +485,8 @@ class TracedFunction:
         ledger = self._ledger
         start, apart = ledger.clock(), ledger.compiling + ledger.searching
         try:
-            return self._recorded(tree, at, args, kwargs)
+            with memory.giving_back():
+                return self._recorded(tree, at, args, kwargs)
         finally:
             apart = ledger.compiling + ledger.searching - apart
             ledger.recorded(ledger.clock() - start - apart, self._log.fares())
@@ -798,10 +799,12 @@ class TracedFunction:
             self._made -= path.hits >= PAID_OFF
 
     # ---- looking at it ----
-    def explain(self, *, detail: bool = False, as_dict: bool = False) -> Any:
+    def explain(self, *, detail: bool = False, as_dict: bool = False, memory: bool = False) -> Any:
         """How the function fares: the verdict, why calls were not served, what to write instead, the cost.
 
         detail: with each recording, its hits, and each place that didn't fit.  as_dict: as plain values.
+        memory: with what the code of each recording holds of memory, and what is alive where that is most; it
+        makes the programs once more, which takes about as long as the passes did.
 
             name, verdict              as the first line of the text has them
             calls                      all, which are:
@@ -819,9 +822,14 @@ class TracedFunction:
             refusals, reasons          why runs were not recorded, why calls ran eagerly, each with its count
             passing                    of recording runs that did what later ones don't, what that was
             waiting, unasked           eager calls while another thread recorded, and those let by unasked
+            memory                     where asked for: of each recording's code, by its number, bytes: of its
+                                       arena, of that at each step, of what is held where most is (`held`), of
+                                       inputs, packed weights, results and constants
         """
         log = self._up_to_date()
-        return log.told() if as_dict else log.text(detail)
+        if not as_dict:
+            return log.text(detail, memory)
+        return log.told() | ({"memory": log.memory()} if memory else {})
 
     def _up_to_date(self) -> Log:
         """The log, which is not told of each call that is let by."""

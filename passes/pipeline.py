@@ -30,6 +30,7 @@ from .programs.factor_sums import factor_sums
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
 from .programs.program import Program
+from .programs.shorten_lifetimes import shorten_lifetimes
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.target import Target
 from .triton.target import Target as Gpu
@@ -141,8 +142,9 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
         partial(assign_layouts, target=target, options=Layouts(winograd=options.winograd)),
-        # last: products that no layout has taken for convolutions
+        # products that no layout has taken for convolutions
         partial(pack_matmuls, target=target, options=Products(options.frozen)),
+        shorten_lifetimes,  # last: of the steps that there are
     )
 
 

@@ -38,12 +38,15 @@ class Entry:
     """A program's own entry.  function(*params, *new results) -> 0 for done, else the call must be looked at.
 
     main: the program's only part, or 0 where it has several: those are then to be run, and `leave` called.
+    busy: the mark of a program that runs, its own by default; of those that share one, one runs at a time.
     Where an interpreter or a NumPy has its objects laid out otherwise, the function takes no call at all.
     """
 
     function: Callable[..., int]
 
-    def __init__(self, manifest: NativeManifest, main: int, table: np.ndarray):
+    def __init__(
+        self, manifest: NativeManifest, main: int, table: np.ndarray, busy: np.ndarray | None = None
+    ):
         params = [(kind, Place("param", at), at in manifest.into) for at, kind in enumerate(manifest.params)]
         fresh = [
             (kind, Place("result", at), True)
@@ -51,7 +54,8 @@ class Entry:
             if into is None
         ]
         records: list[int] = []
-        self._keep: list[Any] = [table]
+        busy = np.zeros(1, np.int64) if busy is None else busy
+        self._keep: list[Any] = [table, busy]
         for (dtype, shape), place, written in params + fresh:
             numpy_dtype, dims = NUMPY[dtype], np.array(shape or (0,), np.int64)
             self._keep += [numpy_dtype, dims]
@@ -63,10 +67,10 @@ class Entry:
             records += [id(numpy_dtype), len(shape), memory.address(dims), flags, slot, size, tested, 0]
         release = int(manifest.nanoseconds >= RELEASE_FROM)
         count = len(params) + len(fresh)
-        head = [0, count, id(np.ndarray), main, memory.address(table), release]
+        head = [memory.address(busy), count, id(np.ndarray), main, memory.address(table), release]
         self._spec = np.array(head + records, np.int64)
         address = memory.address(self._spec)
-        self._busy = ctypes.c_int64.from_address(address)
+        self._busy = ctypes.c_int64.from_address(memory.address(busy))
         method = _method()
         if method is None:
             self.function = takes_nothing

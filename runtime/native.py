@@ -15,7 +15,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import partial
 from itertools import islice
@@ -46,6 +46,23 @@ NO_LIMIT = 1 << 30  # threads
 Arrays = Sequence[np.ndarray]
 
 
+class Scratch:
+    """Scratch memory for executables of which one runs at a time; a call beside it has an arena of its own.
+
+    busy: the mark of the one that runs.  Those that are made while it is too small get a larger piece, twice
+    as large at least; those made before keep theirs.
+    """
+
+    def __init__(self) -> None:
+        self.busy = np.zeros(1, np.int64)
+        self._largest = np.empty(0, np.uint8)
+
+    def arena(self, nbytes: int) -> np.ndarray:
+        if nbytes > self._largest.size:
+            self._largest = memory.arena(max(nbytes, 2 * self._largest.size))
+        return self._largest
+
+
 class Executable:
     """A program in this process's memory, ready to run; any number of threads may call it.
 
@@ -53,6 +70,8 @@ class Executable:
     set_num_threads says.  apart: tell this thread's profiler of each kernel.  Raises GraphError, KernelError
     for a program that can't be compiled or run here.
     """
+
+    _scratch: Scratch | None = None  # where it shares its memory
 
     def __init__(
         self,
@@ -96,21 +115,15 @@ class Executable:
         return made
 
     @classmethod
-    def at_sizes(
-        cls,
-        program: Program,
-        sizes: Mapping[str, int],
-        known: MutableMapping[tuple[str, ...], Any],
+    def of_linked(
+        cls, linked: Linked, known: MutableMapping[tuple[str, ...], Any], scratch: Scratch
     ) -> Executable:
-        """A program of symbols at some of their sizes.
-
-        known: the code made before, by its texts.
-        """
+        """A program for this machine.  known: code made before, by its texts.  scratch: what it shares."""
         start = time.perf_counter()
         target = _usable(None)
-        linked = link(program, target, guard=guard.MODE, sizes=sizes)
         before = known.get(linked.texts)
         made = cls.__new__(cls)
+        made._scratch = scratch
         if before is None:
             with Compiler(target) as compiler:
                 for text in linked.texts:
@@ -177,10 +190,11 @@ class Executable:
         self._parts = [self._runner(part) for part in manifest.parts]
         self._spare = threading.Lock()  # of the frame for calls that the quick entry does not take
         self._frame: _Frame | None = None
-        self._quick = _Frame(self)
+        shared = None if manifest.guard else self._scratch
+        self._quick = _Frame(self, self._arena if shared is None else shared.arena)
         only = manifest.parts[0] if len(manifest.parts) == 1 else None
         main = self._library.address(only.symbol) if isinstance(only, Native) and not self._calls else 0
-        self._entry = Entry(manifest, main, self._quick.table)
+        self._entry = Entry(manifest, main, self._quick.table, None if shared is None else shared.busy)
         self._enter = takes_nothing if manifest.guard else self._entry.function
         self._single = bool(main)
         found = self.statistics
@@ -298,10 +312,10 @@ def _usable(target: Target | None) -> Target:
 class _Frame:
     """What one run at a time uses: the table that native code is given, and the arena."""
 
-    def __init__(self, executable: Executable):
+    def __init__(self, executable: Executable, arena: Callable[[int], np.ndarray] | None = None):
         manifest = executable.manifest
         self.manifest, self.parts, self.constants = manifest, executable._parts, executable.constants
-        self.arena = executable._arena(manifest.arena)
+        self.arena = (arena or executable._arena)(manifest.arena)
         self.table = np.zeros(manifest.slots, np.int64)
         self.table[POOL] = workers.pool().address
         self.table[MOST] = executable._most

@@ -32,6 +32,7 @@ GRAIN_PER_FORK = 75
 LEAST_GRAIN, MOST_GRAIN = 5_000, 27_500  # nanoseconds
 MEASURED_FOR = 3_000_000  # nanoseconds at most: as long as a thread just made may take to run
 SLOW_FORK = 5_000  # nanoseconds: so slow only where the worker did not run
+APART = 1_000_000_000  # nanoseconds from one measurement to the next
 
 
 def immortal(thing: object) -> None:
@@ -56,7 +57,7 @@ class Pool:
         self._worker = library.address("lamina_pool_worker")
         self._launch = library.address("lamina_pool_launch")
         self._lock = fork_safe_lock()
-        self.fork_nanoseconds = 0.0
+        self.fork_nanoseconds, self.measured = 0.0, 0
         self.reset()
 
     def reset(self) -> None:
@@ -117,7 +118,7 @@ class Pool:
             least = min(least, (now - start) / 5)
             if now - begun > MEASURED_FOR or (batch >= 40 and least < SLOW_FORK):
                 break
-        self.fork_nanoseconds = least
+        self.fork_nanoseconds, self.measured = least, time.perf_counter_ns()
         self.grain = int(min(max(GRAIN_PER_FORK * least, LEAST_GRAIN), MOST_GRAIN))
 
 
@@ -191,9 +192,9 @@ def settle() -> None:
     too busy; and share them with NumPy's products."""
     if asleep:
         return
-    if pool().fork_nanoseconds > SLOW_FORK:
-        pool().calibrate()
     ours = pool()
+    if ours.fork_nanoseconds > SLOW_FORK and time.perf_counter_ns() > ours.measured + APART:
+        ours.calibrate()
     with _making:
         if sharing.jobs() is None:
             sharing.share(library(), ours.address)

@@ -260,7 +260,19 @@ class Kernel:
         sizes = [axis.extent for axis in self.axes]
         for buffer in self.buffers.values():
             sizes += [*buffer.shape, *(buffer.layout or ())]
-        sizes += [expr.size for stage in self.stages for expr in walk(*stage.exprs) if type(expr) is Size]
+        indices = [stage.index for stage in self.stages if type(stage) is Store]
+        for stage in self.stages:
+            for expr in walk(*stage.exprs):
+                if type(expr) is Size:
+                    sizes.append(expr.size)
+                elif type(expr) is Coordinate:
+                    indices.append((expr.index,))
+                elif type(expr) is Read:
+                    indices.append(expr.index)
+        for index in indices:
+            for part in index:
+                if type(part) is Affine:
+                    sizes += [part.constant, *[by for _, by in part.terms]]
         return tuple(sorted({name for n in sizes if type(n) is Dim for name in symbols_of(n)}))
 
     @cached_property

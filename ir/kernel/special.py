@@ -131,23 +131,24 @@ _SINGLE = (
 _CHUNK = 1 << 14  # elements: four arrays of float64, half a megabyte, stay in a core's second level of cache
 
 
-def _erf_single(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """erf for float32 or narrower, rounded once.  Shapes: float64 [...] -> dtype [...]."""
-    result = np.empty(x.shape, dtype)
+def _erf_single(x: np.ndarray) -> np.ndarray:
+    """erf for float32 or narrower, rounded once."""
+    result = np.empty(x.shape, x.dtype)
     source, target = x.reshape(-1), result.reshape(-1)
-    for i in range(0, x.size, _CHUNK):
-        y = np.clip(source[i : i + _CHUNK], -_SINGLE_END, _SINGLE_END)
+    for i in range(0, x.size, _CHUNK):  # widened by parts: all at once it would be twice the operand's bytes
+        y = np.clip(source[i : i + _CHUNK].astype(np.float64), -_SINGLE_END, _SINGLE_END)
         target[i : i + _CHUNK] = y * _ratio(_SINGLE, y * y)
     return result
 
 
 def erf(x: np.ndarray) -> np.ndarray:
     """The error function, odd.  Within 4 ulp of float64, 0.52 of float32.  Source: Cody 1969."""
+    x = np.asarray(x)
+    if x.size > _FEW and (x.dtype.kind == "f" or x.dtype.name == "bfloat16") and x.dtype != np.float64:
+        return _erf_single(x)
     x, kept = _widened(x)
     if x.size <= _FEW:
         return _each(math.erf, x, kept)
-    if kept != np.float64:
-        return _erf_single(x, kept)
     y = np.abs(x)
     near = np.minimum(y, 0.46875)
     with np.errstate(all="ignore"):

@@ -288,7 +288,7 @@ def _along(
     if isinstance(step, Dim) or step < 1 or (dim and not isinstance(axis.extent, Dim)):
         return None
     whole = axis.extent * step
-    if not is_at_least(whole, 1):
+    if isinstance(whole, Dim) and not is_at_least(whole, 1):
         return None
     before, _, rest = _parted(part, axis.name, step, whole)
     count = size // whole if isinstance(axis.extent, Dim) else 1  # of numbers the slowest axis alone is known

@@ -211,10 +211,16 @@ class Library:
         objects = [*objects]
         headroom.require(headroom.to_link(sum(map(len, objects))), "link")
         self._engine = _linked(objects, target)
+        self._addresses: dict[str, int] = {}
 
-    @apart
     def address(self, symbol: str) -> int:
         """Where a function begins.  Raises KernelError if there is none of that name."""
+        if symbol not in self._addresses:
+            self._addresses[symbol] = self._address(symbol)
+        return self._addresses[symbol]
+
+    @apart
+    def _address(self, symbol: str) -> int:
         found = self._engine.get_function_address(symbol)
         if not found:
             raise KernelError(f"the linked code has no function {symbol}")

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.dims import Dim
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 
 
@@ -22,11 +24,12 @@ class Phase:
 
     units: of work, each of which any thread may do.  serial: they must run in order on one thread.
     nanoseconds: what all of them take on one thread, roughly: it decides how many threads are worth it.
+    Both are formulas where the code is for all sizes.
     """
 
     symbol: str
-    units: int
-    nanoseconds: float
+    units: Extent
+    nanoseconds: float | Dim
     serial: bool = False
 
 
@@ -36,9 +39,13 @@ class Code:
 
     text: all its functions but the phases' entries are internal, and all names in it start with a prefix made
     from its content, so that the codes of a program can be linked.  scratch: bytes, aligned to 64.
+    symbols: what the 64-bit integers behind the scratch memory are to be.  least: what sizes must not be
+    below for this code, in pairs.
     """
 
     kernel: Kernel
     text: str
     phases: tuple[Phase, ...]
     scratch: int = 0
+    symbols: tuple[Extent, ...] = ()
+    least: tuple[tuple[Extent, int], ...] = ()

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 SYMBOL = "lamina_enter"
 
-# The specification: its first words, then a record for each array.
+# The specification: its first words, then a record for each array.  BUSY: where the mark is of a program that
+# runs, which several programs may share.
 BUSY, COUNT, TYPE, MAIN, TABLE, RELEASE, FIRST = 0, 1, 2, 3, 4, 5, 6
 # A record.  DESCR, NDIM, DIMS: of the array; FLAGS: NumPy's flags that must be set; SLOT: its pointer's place
 # in the table; NBYTES; WRITTEN: whether it is overwritten; CHANGED: it moved, and was not tested since.
@@ -136,6 +137,7 @@ none:
 define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %nargs) nounwind {{
 entry:
   %spec = call ptr @PyLong_AsVoidPtr(ptr %self)
+{_word("busy", "ptr", "%spec", BUSY)}
 {_word("count", "i64", "%spec", COUNT)}
 {_word("type", "i64", "%spec", TYPE)}
 {_word("main", "ptr", "%spec", MAIN)}
@@ -145,7 +147,7 @@ entry:
   %right = icmp eq i64 %nargs, %count
   br i1 %right, label %lock, label %unfit
 lock:
-  %taken = cmpxchg ptr %spec, i64 0, i64 1 acquire monotonic
+  %taken = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
   %mine = extractvalue {{ i64, i1 }} %taken, 1
   br i1 %mine, label %arrays, label %running
 arrays:
@@ -208,7 +210,7 @@ clearing:
 done:
   br i1 %whole, label %leave, label %answer
 leave:
-  store atomic i64 0, ptr %spec release, align 8
+  store atomic i64 0, ptr %busy release, align 8
   br label %answer
 answer:
   %fine = icmp eq i64 %result, 0
@@ -217,7 +219,7 @@ answer:
   %told = call ptr @PyLong_FromLong(i64 %status)
   ret ptr %told
 unlock:
-  store atomic i64 0, ptr %spec release, align 8
+  store atomic i64 0, ptr %busy release, align 8
   br label %unfit
 unfit:
   %one = call ptr @PyLong_FromLong(i64 1)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
 
-from ...ir.dims import Dim, evaluate, hint, limits
+from ...ir.dims import Dim, evaluate, hint, limits, substitute, symbol
 from ...ir.errors import KernelError
-from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
+from ...ir.kernel.affine import Affine, Extent
+from ...ir.kernel.form import Buffer, Fold, Kernel, Local, names
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
@@ -29,7 +28,7 @@ from ..kernels.residues import residues
 from ..kernels.split_reductions import split_reductions
 from ..programs.program import Call
 from ..schedules.cost import nanoseconds
-from ..schedules.default import default_schedule, runs_once, transposed_axis, units
+from ..schedules.default import default_schedule, runs_once, transposed_axis, unit_axes, units
 from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
 from .code import Code, Phase
@@ -57,98 +56,57 @@ class Piece:
     serial: bool = False
 
 
-def code_of(call: Call, target: Target) -> tuple[Code, tuple[int, ...]]:
-    """The code of a call, and the values of the code's symbols.
+def code_of(call: Call, target: Target) -> Code:
+    """The code of a call.
 
     Equal kernels have equal code, whatever they are called; where the slowest axis can be left open, so have
     those that differ in its extent, but for the number of units.  Raises KernelError for what cannot be said.
     """
     how, kernel = call.how, prove(call.kernel).replace(name="kernel")
-    if how is not None and how.winograd is not None:
-        code, symbols = _winograd(kernel, how.winograd, target), ()
-    else:
-        code, symbols = _generic(kernel, how, target)
-    return replace(code, kernel=call.kernel), symbols
+    code = (
+        _winograd(kernel, how.winograd, target)
+        if how is not None and how.winograd is not None
+        else _generic(kernel, how, target)
+    )
+    return replace(code, kernel=call.kernel)
 
 
-def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> tuple[Code, tuple[int, ...]]:
-    """The code of a call for the sizes that its kernel's symbols are, and the values of the code's symbols.
+def open_code(call: Call, target: Target, most: int | None = None) -> Code | None:
+    """The code of a call of symbols for all their sizes, but those that its `least` says; None without one.
 
-    One code for all sizes where the kernel has some along one axis that can be left open; else, and where
-    that is shorter than a tile, code for these alone.
+    most: points of a tile along an axis that is left open, so that fewer serve.
     """
+    kernel, how = prove(call.kernel).replace(name="kernel"), call.how
+    if how is not None and how.winograd is not None:
+        if most is None:
+            return _winograd_of_symbols(kernel, how.winograd, target)
+        how = None
+    return _of_symbols(kernel, how, target, most)
+
+
+def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> Code:
+    """The code of a call where its kernel's symbols are these sizes: that for all, if there is one."""
     kernel, how = call.kernel, call.how
     if not kernel.symbols:
         return code_of(call, target)
-    found = _open_code(call, target)
-    if found is not None:
-        made = [part.at(sizes) for part in found.parts]
-        if all(one is not None for one in made):
-            phases, extents = zip(*[one for one in made if one is not None], strict=True)
-            return Code(kernel, found.text, phases), tuple(chain.from_iterable(extents))
+    found = open_code(call, target)
+    if found is not None and all(evaluate(size, sizes) >= least for size, least in found.least):
+        phases = [
+            replace(
+                phase,
+                units=evaluate(phase.units, sizes),
+                nanoseconds=evaluate(phase.nanoseconds, sizes),
+            )
+            for phase in found.phases
+        ]
+        symbols = tuple([evaluate(extent, sizes) for extent in found.symbols])
+        return replace(found, kernel=kernel, phases=tuple(phases), symbols=symbols)
     bound = bind(kernel, **{name: sizes[name] for name in kernel.symbols})
     return code_of(replace(call, kernel=bound, how=how and how.fitted(bound)), target)
 
 
-def is_for_all_sizes(call: Call, target: Target) -> bool:
-    """Whether one code serves a call at all sizes that are not small."""
-    return not call.kernel.symbols or _open_code(call, target) is not None
-
-
-def _open_code(call: Call, target: Target) -> _Open | None:
-    kernel = prove(call.kernel).replace(name="kernel")
-    if call.how is not None and call.how.winograd is not None:
-        return _winograd_of_symbols(kernel, call.how.winograd, target)
-    return _of_symbols(kernel, call.how, target)
-
-
-@dataclass(frozen=True)
-class _OpenAxis:
-    """An axis of a phase whose extent may be any.
-
-    extent: what it is in the kernel's symbols; each point has `parts`, of which there are to be `least`.
-    block: parts in a unit of work; 0 where the axis is summed, so that units do not depend on it.
-    """
-
-    extent: Dim
-    least: int
-    block: int
-    parts: int = 1
-
-
-@dataclass(frozen=True)
-class _OpenPhase:
-    """A phase for any extents of some axes.
-
-    phase: with the units of one block of each, and the time of a point.
-    """
-
-    phase: Phase
-    axes: tuple[_OpenAxis, ...]
-
-    def at(self, sizes: Mapping[str, int]) -> tuple[Phase, tuple[int, ...]] | None:
-        """The phase where symbols are these sizes, and the extents; None where an axis is too short."""
-        units, time, extents = self.phase.units, self.phase.nanoseconds, list[int]()
-        for axis in self.axes:
-            extent = evaluate(axis.extent, sizes)
-            if extent * axis.parts < axis.least:
-                return None
-            units *= -(-extent * axis.parts // axis.block) if axis.block else 1
-            time *= extent
-            extents.append(extent)
-        return replace(self.phase, units=units, nanoseconds=time), tuple(extents)
-
-
-@dataclass(frozen=True)
-class _Open:
-    """Code for all sizes: its symbols are the extents of its phases."""
-
-    text: str
-    parts: tuple[_OpenPhase, ...]
-
-
 @lru_cache(MEMO)
-def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> _Open | None:
+def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> Code | None:
     """The code of a convolution for any number of images; None where other sizes are symbols, too."""
     found = None if step.images or step.spread else opened(kernel)
     if found is None or len(found[1]) != 1 or runs_once(found[0]):
@@ -156,13 +114,15 @@ def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> _Ope
     writer, (extent,) = WinogradCode(step, found[0], target), found[1].values()
     code = writer.code()
     (phase,) = code.phases
-    phase = replace(phase, units=1, nanoseconds=phase.nanoseconds / OPEN)
-    axis = _OpenAxis(extent, writer.block, writer.block, writer.grid[0] * writer.grid[1])
-    return _Open(code.text, (_OpenPhase(phase, (axis,)),))
+    tiles = extent * (writer.grid[0] * writer.grid[1])
+    assert not isinstance(phase.nanoseconds, Dim)
+    time = _time(phase.nanoseconds / OPEN, extent)
+    phase = replace(phase, units=_blocks(tiles, writer.block), nanoseconds=time)
+    return Code(kernel, code.text, (phase,), 0, (extent,), ((tiles, writer.block),))
 
 
 @lru_cache(MEMO)
-def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _Open | None:
+def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target, most: int | None) -> Code | None:
     """The code of a kernel whose symbols are extents of axes; None where they are more than that."""
     if schedule is not None and schedule.has(Residues):
         return None
@@ -172,20 +132,27 @@ def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target) -> _O
         for slot, buffer in enumerate(flat.outputs, len(flat.inputs))
     ]
     own = tuple((n, 0) for n in range(len(flat.buffers)))
-    texts, parts, declared = list[str](), list[_OpenPhase](), dict[str, str]()
+    texts, parts, declared = list[str](), list[Code](), dict[str, str]()
     at = len(flat.buffers) + 1  # behind the scratch memory, and the other phases' symbols
     for piece, slots, serial in (*fills, (flat, own, _meets(kernel))):
         if piece is None:
             continue
-        made = _open_piece(piece, schedule if piece is flat else None, slots, serial, at, target)
+        made = _open_piece(piece, schedule if piece is flat else None, slots, serial, at, target, most)
         if made is None:
             return None
-        text, needed, part = made
-        texts.append(text)
+        needed, part = made
+        texts.append(part.text)
         declared |= needed
         parts.append(part)
-        at += len(part.axes)
-    return _Open("\n".join([*declared.values(), *dict.fromkeys(texts), ""]), tuple(parts))
+        at += len(part.symbols)
+    return Code(
+        kernel,
+        "\n".join([*declared.values(), *dict.fromkeys(texts), ""]),
+        tuple(phase for part in parts for phase in part.phases),
+        0,
+        tuple(extent for part in parts for extent in part.symbols),
+        tuple(dict.fromkeys(pair for part in parts for pair in part.least)),
+    )
 
 
 def _open_piece(
@@ -195,43 +162,63 @@ def _open_piece(
     serial: bool,
     at: int,
     target: Target,
-) -> tuple[str, dict[str, str], _OpenPhase] | None:
-    """A piece of a kernel for all sizes of its symbols.  at: where %args has the extents of its axes."""
-    found = opened(kernel)
-    if found is None:
-        return None
-    piece, extents = found
-    axes = {str(axis.extent): axis for axis in piece.axes if isinstance(axis.extent, Dim)}
-    if not all(_is_loop(piece, axis) for axis in axes.values()):
-        return None
-    usual = {name: max(hint(extent), USUAL) for name, extent in extents.items()}
+    most: int | None,
+) -> tuple[dict[str, str], Code] | None:
+    """A piece of a kernel for all sizes of its symbols, and the declarations that it needs.
+
+    at: where %args has the extents of its axes.
+    """
+    piece, sizes = opened(kernel) or _renamed(kernel)
+    usual = {name: max(hint(size), USUAL) for name, size in sizes.items()}
     numbers = bind(piece, **usual)
     own = schedule or default_schedule(numbers, target)
-    made, blocks = list[_OpenAxis](), dict(usual)
-    for name in piece.symbols:
-        axis, tile = axes[name], own.tiles.get(axes[name].name, 1)
-        if axis.name in {*own.peeled, *own.packed.values()} or runs_once(piece) and tile > 1:
-            return None
-        if axis in piece.parallel:
-            blocks[name] = own.block(axis.name)
-            made.append(_OpenAxis(extents[name], tile, blocks[name]))
-        else:
-            made.append(_OpenAxis(extents[name], 0, 0))
+    axes = {axis.name: substitute(axis.extent, sizes) for axis in piece.axes if isinstance(axis.extent, Dim)}
+    own = own.without_arrays(
+        {s.name for s in piece.stages if isinstance(s, Local) and {*names(s.axes)} & axes.keys()}
+    )
+    if most is not None:
+        own = own.with_tiles(axes, most)
+    tiled = [axis for axis in axes if own.tiles.get(axis, 1) > 1]
+    if {*own.peeled, *own.packed.values()} & axes.keys() or runs_once(piece) and tiled or _holds(piece, axes):
+        return None
     with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
         entry, text, needed = _function(piece, own, slots, target, at)
-    time = nanoseconds(numbers, own, target) / math.prod(usual.values())
-    return (
-        text,
-        needed,
-        _OpenPhase(Phase(entry, units(bind(piece, **blocks), own), time, serial), tuple(made)),
-    )
+    count: Extent = 1
+    for axis, blocks in unit_axes(piece, own):
+        count *= _blocks(axes[axis], own.block(axis)) if blocks is None else blocks
+    points: Extent = math.prod(axes.values())
+    each = nanoseconds(numbers, own, target) / math.prod(int(numbers.extents[axis]) for axis in axes)
+    time = _time(each, points)
+    least = tuple((axes[axis], own.tiles[axis]) for axis in tiled if axis in piece.parallel_names)
+    phase = Phase(entry, count, time, serial)
+    return needed, Code(piece, text, (phase,), 0, tuple(sizes[name] for name in piece.symbols), least)
 
 
-def _is_loop(kernel: Kernel, axis: Axis) -> bool:
-    """Whether an axis is parallel, or summed or stored along by all stages that run over it."""
-    if axis in kernel.parallel:
-        return True
-    return all(isinstance(stage, (Reduce, Store)) for stage in kernel.stages if axis in stage.axes)
+def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]]:
+    """The kernel with names for its symbols that no code has for anything else, and what those are."""
+    names = {f"size{n}": symbol(name) for n, name in enumerate(kernel.symbols)}
+    return bind(kernel, **{str(size): symbol(name) for name, size in names.items()}), names
+
+
+def _holds(kernel: Kernel, axes: Collection[str]) -> bool:
+    """Whether a scan along one of the axes is read by stages that don't run in its loop: its states are then
+    held in an array."""
+    for number, stage in enumerate(kernel.stages):
+        if isinstance(stage, Fold) and stage.scan and stage.axes[0].name in axes:
+            inside = kernel.scan_stores(number)
+            outside = [s for n, s in enumerate(kernel.stages) if n > number and n not in inside]
+            if any(kernel.needs(s) & set(stage.names) for s in outside):
+                return True
+    return False
+
+
+def _blocks(extent: Extent, block: int) -> Extent:
+    return (extent + (block - 1)) // block
+
+
+def _time(each: float, points: Extent) -> Extent:
+    """The nanoseconds of so many points, in whole numbers."""
+    return points * round(each * 1024) // 1024
 
 
 @lru_cache(MEMO)
@@ -240,7 +227,7 @@ def _winograd(kernel: Kernel, step: Winograd, target: Target) -> Code:
 
 
 @lru_cache(MEMO)
-def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple[Code, tuple[int, ...]]:
+def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> Code:
     given = kernel
     if schedule is None:
         given = accumulated_apart(kernel) or kernel
@@ -261,7 +248,7 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple
         phases.append(Phase(name, count, nanoseconds(piece.kernel, piece.schedule, target), piece.serial))
     text = "\n".join([*declared.values(), *dict.fromkeys(functions), ""])
     symbols = (_extent_of(kernel, one),) if one else ()
-    return Code(kernel, text, tuple(phases), scratch), symbols
+    return Code(kernel, text, tuple(phases), scratch, symbols)
 
 
 def _open_for_numbers(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:
@@ -308,9 +295,9 @@ def _function(
         lines.append(f"  %{'p' if not offset else 'q'}{n} = load ptr, ptr %s{n}, align 8")
         if offset:
             lines.append(f"  %p{n} = getelementptr i8, ptr %q{n}, i64 {offset}")
-    for n, symbol in enumerate(kernel.symbols):  # after the scratch memory
-        lines.append(f"  %s.{symbol} = getelementptr i64, ptr %args, i64 {symbols_at + n}")
-        lines.append(f"  %{symbol} = load i64, ptr %s.{symbol}, align 8")
+    for n, size in enumerate(kernel.symbols):  # after the scratch memory
+        lines.append(f"  %s.{size} = getelementptr i64, ptr %args, i64 {symbols_at + n}")
+        lines.append(f"  %{size} = load i64, ptr %s.{size}, align 8")
     arguments = [f"ptr %p{n}" for n in range(len(slots))] + [f"i64 %{symbol}" for symbol in kernel.symbols]
     lines.append(f"  call void @{name}.body({', '.join([*arguments, 'i64 %lo', 'i64 %hi'])})")
     return name, "\n".join([*lines, "  ret void", "}"]), writer.declared

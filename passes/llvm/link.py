@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...ir.dims import Dim
 from ...ir.errors import KernelError
+from ...ir.kernel.affine import Extent
 from ..programs.host_parts import Check, OnHost, check, on_host
 from ..programs.manifest import LIMIT, Manifest
 from ..programs.memory_plan import MemoryPlan, Move, Place, roots, verify
@@ -58,12 +60,12 @@ class NativeManifest(Manifest):
     FORMAT = 3  # of the table and the pool too
 
     parts: tuple[Part, ...]
-    nanoseconds: float
+    nanoseconds: float | Dim
     kernels: int
     codes: int
     guard: int = 0
     fences: tuple[int, ...] = ()
-    numbers: tuple[int, ...] = ()
+    numbers: tuple[int | Dim, ...] = ()
 
     def slot(self, place: Place) -> int:
         """The entry of the table that a place is counted from."""
@@ -119,6 +121,9 @@ class Linked:
     def constants(self) -> tuple[np.ndarray, ...]:
         return tuple(self.plan.program.constants.values())
 
+    def with_manifest(self, manifest: NativeManifest) -> Linked:
+        return replace(self, manifest=manifest)
+
 
 def link(
     program: Program,
@@ -139,38 +144,53 @@ def link(
     make a part of each call, so that Python sees it begin and end.  Raises GraphError, KernelError for a
     program that can't be planned, or whose kernels have no code.
     """
-    codes: dict[Call, tuple[Code, tuple[int, ...]]] = {}
-    texts: list[str] = []
-    defined: set[str] = set()
+    codes: dict[Call, Code] = {}
+    texts: dict[str, None] = {}
 
     def scratch(call: Call) -> int:
-        found = code_of(call, target) if sizes is None else code_for_sizes(call, sizes, target)
-        code, symbols = codes[call] = found
-        entries = {phase.symbol for phase in code.phases}
-        if not entries <= defined:
-            defined.update(entries)
-            texts.append(module_text(call, code))
-            ready(texts[-1])
+        code = code_of(call, target) if sizes is None else code_for_sizes(call, sizes, target)
+        codes[call] = code
+        text = module_text(call, code)
+        if text not in texts:
+            texts[text] = None
+            ready(text)
         return code.scratch
 
-    kernels = len(program.calls)
     program, checks = with_checks(program if sizes is None else program.at(sizes))
     plan = verify(plan_memory(program, scratch, guard))
     main = _Main(plan, codes, checks, entry, apart, guard, sizes)
+    linked = _linked(main, [*texts])
+    ready(linked.texts[-1])
+    return linked
+
+
+def link_planned(
+    plan: MemoryPlan, codes: Mapping[Call, Code], checks: dict[Array, str], entry: str = "lamina_main"
+) -> Linked:
+    """The text of a program of symbols for all sizes that its codes serve; its manifest is of formulas.
+
+    checks: the names of the kernels behind flags.
+    """
+    texts = dict.fromkeys(module_text(call, code) for call, code in codes.items())
+    return _linked(_Main(plan, codes, checks, entry, False, 0, is_open=True), [*texts])
+
+
+def _linked(main: _Main, texts: list[str]) -> Linked:
     parts, text = main.write()
-    ready(text)
+    phases = [phase for code in main.codes.values() for phase in code.phases]
+    time = sum(_whole(phase.nanoseconds) for phase in phases)
     manifest = NativeManifest.of(
-        plan,
+        main.plan,
         parts,
         tuple(main.checks),
-        nanoseconds=float(sum(phase.nanoseconds for code, _ in codes.values() for phase in code.phases)),
-        kernels=kernels,
+        nanoseconds=time if isinstance(time, Dim) else float(time),
+        kernels=len(main.plan.program.calls) - len(main.flags),
         codes=len(texts),
-        guard=guard,
-        fences=plan.fences,
+        guard=main.guard,
+        fences=main.plan.fences,
         numbers=tuple(main.numbers or ()),
     )
-    return Linked(manifest, plan, (*texts, text), main.calls)
+    return Linked(manifest, main.plan, (*texts, text), main.calls)
 
 
 def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
@@ -225,15 +245,17 @@ class _Main:
     def __init__(
         self,
         plan: MemoryPlan,
-        codes: dict[Call, tuple[Code, tuple[int, ...]]],
+        codes: Mapping[Call, Code],
         flags: dict[Array, str],
         entry: str,
         apart: bool,
         guard: int,
-        sizes: Mapping[str, int] | None,
+        sizes: Mapping[str, int] | None = None,
+        is_open: bool = False,
     ):
-        self.sizes = sizes or {}
-        self.numbers: list[int] | None = None if sizes is None else []
+        self.sizes, self.guard, self.is_open = sizes or {}, guard, is_open
+        self.numbers: list[Extent] | None = None if sizes is None and not is_open else []
+        self.formulas: dict[Extent, int] = {}  # those in the table, and where
         program = plan.program
         self.first_number = FIRST + len(program.params) + len(program.results) + len(program.constants)
         self.first_number += bool(guard)
@@ -296,12 +318,15 @@ class _Main:
         self.lines.append(f"  %v{self.count} = {value}")
         return f"%v{self.count}"
 
-    def number(self, number: int) -> str:
+    def number(self, number: Extent) -> str:
         """A number that depends on sizes: in the text, or in the table where that is for several."""
-        if self.numbers is None:
+        if self.numbers is None or self.is_open and not isinstance(number, Dim):
             return str(number)
-        self.numbers.append(number)
-        slot = self.first_number + len(self.numbers) - 1
+        at = self.formulas.get(number, len(self.numbers)) if self.is_open else len(self.numbers)
+        if at == len(self.numbers):
+            self.numbers.append(number)
+            self.formulas[number] = at
+        slot = self.first_number + at
         return self.name(f"load i64, ptr {self.name(f'getelementptr i64, ptr %table, i64 {slot}')}, align 8")
 
     def pointer(self, place: Place, loaded: dict[int, str] | None = None) -> str:
@@ -315,13 +340,13 @@ class _Main:
         if slot not in loaded:
             at = self.name(f"getelementptr ptr, ptr %table, i64 {slot}")
             loaded[slot] = self.name(f"load ptr, ptr {at}, align 8")
-        if place.start or place.kind == "arena" and self.numbers is not None:
+        if place.start != 0 or place.kind == "arena" and self.numbers is not None:
             return self.name(f"getelementptr i8, ptr {loaded[slot]}, i64 {self.number(place.start)}")
         return loaded[slot]
 
     def copy(self, moves: tuple[Move, ...]) -> None:
         for move in moves:
-            if move.nbytes:
+            if isinstance(move.nbytes, Dim) or move.nbytes:
                 self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
                 pair = f"ptr {self.pointer(move.target)}, ptr {self.pointer(move.source)}"
                 count = self.number(move.nbytes)
@@ -354,7 +379,7 @@ class _Main:
         ]
 
     def call(self, step: Call) -> None:
-        code, symbols = self.codes[step]
+        code = self.codes[step]
         if self.plan.fences:
             self.note(step.name)
         inputs, outputs = self.plan.arguments(step)
@@ -362,21 +387,25 @@ class _Main:
         loaded: dict[int, str] = {}
         values = [f"ptr {self.pointer(place, loaded)}" for place in (*inputs, *outputs) if place is not None]
         values.append(f"ptr {self.pointer(scratch[0], loaded)}" if scratch else "ptr null")
-        values += [f"i64 {self.number(value)}" for value in symbols]
+        values += [f"i64 {self.number(value)}" for value in code.symbols]
         self.width = max(self.width, len(values))
         for n, value in enumerate(values):
             at = self.name(f"getelementptr ptr, ptr %args, i64 {n}")
             self.lines.append(f"  store {value}, ptr {at}, align 8")
         for phase in code.phases:
-            if not phase.units:
+            if not isinstance(phase.units, Dim) and not phase.units:
                 continue
             self.declared[f"declare void @{phase.symbol}(ptr, i64, i64)"] = None
             units = self.number(phase.units)
             if phase.serial or phase.units == 1 and self.numbers is None:
                 self.lines.append(f"  call void @{phase.symbol}(ptr %args, i64 0, i64 {units})")
             else:
-                time = self.number(round(phase.nanoseconds))
+                time = self.number(_whole(phase.nanoseconds))
                 self.lines.append(
                     f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {units}, "
                     f"i64 {time}, i64 %most)"
                 )
+
+
+def _whole(time: float | Dim) -> Extent:
+    return time if isinstance(time, Dim) else round(time)

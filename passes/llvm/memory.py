@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.dims import Dim
 from ...ir.errors import KernelError
-from ...ir.kernel.affine import Affine
+from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
@@ -37,14 +37,30 @@ class Memory(Expressions):
         for d, (part, extent) in enumerate(zip(index, buffer.shape, strict=True)):
             if d in guarded or isinstance(part, Expr):
                 continue
+            if isinstance(extent, Dim):
+                self.stays_on_axes(what, part, point)
+                continue
             low, high = self.reach_of(part, point)
-            size = OPEN if isinstance(extent, Dim) else extent
-            others = {self.kernel.extents[axis] for axis in part.names} - {extent}
-            beyond = high >= size or isinstance(extent, Dim) and any(isinstance(n, Dim) for n in others)
-            if (low < 0 or beyond) and low <= high:
+            if (low < 0 or high >= extent) and low <= high:
                 raise KernelError(
                     f"{self.kernel.name}: the code of {what} may leave dimension {d} of {buffer}",
                     f"its index runs from {low} to {high}",
+                    f"schedule: {self.schedule}",
+                    f"kernel: {self.kernel}",
+                )
+
+    def stays_on_axes(self, what: object, index: Affine, point: Point) -> None:
+        """Raises KernelError unless every lane is a point of each axis that an index has.
+
+        Where sizes are symbols it is the kernel that proves that no such point leaves its array.
+        """
+        for axis in index.names:
+            low, high = self.reach_of(as_affine(axis), point)
+            extent = self.kernel.extents[axis]
+            if (low < 0 or high >= (OPEN if isinstance(extent, Dim) else extent)) and low <= high:
+                raise KernelError(
+                    f"{self.kernel.name}: the code of {what} may leave the axis {axis}",
+                    f"it runs from {low} to {high}",
                     f"schedule: {self.schedule}",
                     f"kernel: {self.kernel}",
                 )

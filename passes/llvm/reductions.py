@@ -161,7 +161,7 @@ class Reductions(Results):
 
     def reach(self, axis: Axis, bounded: list[tuple[Affine, int]], point: Point) -> tuple[Int, Int]:
         """The first iteration, and the one after the last, for which every bounded index is inside."""
-        low, high = self.limits.get(axis.name, (0, self.size(axis.extent)))
+        low, high = self.limits.get(axis.name, (0, self.extent(axis.extent)))
         for part, size in bounded:
             factor = part.coefficient(axis.name)
             rest = self.whole(part - Affine(((axis.name, factor),)), point)
@@ -267,7 +267,7 @@ class Reductions(Results):
         stage: Stage | None,
     ) -> list[Value]:
         """A loop over an axis that is left open: as many steps as are whole, then what is left one by one."""
-        extent, name = self.size(axis.extent), axis.name
+        extent, name = self.extent(axis.extent), axis.name
         is_vector = name == self.lane_axis
         single = self.lanes if is_vector else 1
 

@@ -72,6 +72,8 @@ class Units(Emitter):
             self.ranges.declare(HIGH, 0, self.units)
             for extent in self.kernel.symbols:
                 self.ranges.declare(Name(f"%{extent}"), OPEN, OPEN)
+            for axis in self.kernel.axes:  # each as if it were as long as any can be
+                self.extent(axis.extent)
             self.loop(LOW, HIGH, 1, [], effect(self.unit), nonempty=False)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
@@ -138,7 +140,7 @@ class Units(Emitter):
     def blocks_of(self, axis: str) -> Int:
         """The number of blocks of an open axis."""
         size = self.schedule.block(axis)
-        last = self.integer("add nsw", Name(f"%{self.kernel.extents[axis]}"), size - 1)
+        last = self.integer("add nsw", self.extent(self.kernel.extents[axis]), size - 1)
         return self.integer("udiv", last, size)
 
     def overlapping(self, base: Int, extent: int | Dim, size: int) -> Int:
@@ -146,7 +148,7 @@ class Units(Emitter):
         their point."""
         if isinstance(extent, int) and extent % size == 0:
             return base
-        last = self.integer("sub", Name(f"%{extent}"), size) if isinstance(extent, Dim) else extent - size
+        last = self.integer("sub", self.extent(extent), size)
         return self.minimum(base, last)
 
     # ---- the tiles of a unit
@@ -164,7 +166,7 @@ class Units(Emitter):
             self.tiles(rest, corner, at, act)
 
         if isinstance(extent, Dim):
-            high = self.minimum(self.sum(corner[axis], block), Name(f"%{extent}"))
+            high = self.minimum(self.sum(corner[axis], block), self.extent(extent))
             body = effect(lambda index: tile(self.overlapping(index, extent, size)))
             self.loop(corner[axis], high, size, [], body, last=OPEN - 1)
         elif axis in self.schedule.peeled:
@@ -228,8 +230,7 @@ class Units(Emitter):
             body = effect(lambda where: self.stages(where))
             self.over_vector(vector, extent, points, [], body, schedule.vectors)
             return
-        bound = extent if isinstance(extent, int) else Name(f"%{extent}")
-        high = self.minimum(self.new_integer("add", low, chunk), bound)
+        high = self.minimum(self.new_integer("add", low, chunk), self.extent(extent))
 
         def tail(index: Int) -> None:
             if self.lanes > 1:

@@ -16,7 +16,7 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import NUMPY, bits, is_floating, kind
 from ..schedules.target import Target
-from .ranges import RULES, Int, Name, Ranges
+from .ranges import OPEN, RULES, Int, Name, Ranges
 
 ELEMENTS = {
     "f64": "double",
@@ -110,6 +110,7 @@ class Writer:
         self.scopes: list[dict] = [{}]
         self.slots: dict[tuple[str, int], str] = {}  # (type, number) -> a place on the stack
         self.ranges = Ranges()
+        self._extents: dict[Dim, Name] = {}
 
     # ---- text
     def line(self, text: str) -> None:
@@ -303,6 +304,17 @@ class Writer:
                 product = value if product == 1 else self.times(value, product)
             total = self.sum(total, product)
         return total
+
+    def extent(self, extent: int | Dim) -> Int:
+        """The points of an axis; one that is left open counts as if it had `OPEN` of them."""
+        if not isinstance(extent, Dim):
+            return extent
+        if extent not in self._extents:
+            size = self.size(extent)
+            plain = str(extent).isidentifier()  # else it has a range that what it is made of has not
+            self._extents[extent] = Name(str(size) if plain else self.name(f"add i64 {size}, 0"))
+            self.ranges.declare(self._extents[extent], OPEN, OPEN)
+        return self._extents[extent]
 
     def whole(self, index: Affine, point: Point) -> Int:
         return self.sum(*self.linear(index, point))

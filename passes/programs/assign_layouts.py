@@ -163,7 +163,7 @@ class _Assignment:
             else:
                 self.plain[array] = made
             outputs.append(made)
-        self.steps.append(Call(kernel, tuple(inputs), tuple(outputs), how))
+        self.steps.append(Call(kernel, tuple(inputs), tuple(outputs), how, step.where))
 
     # ---- convolutions
     def wants_blocks(self, kernel: Kernel, roles: Convolution) -> bool:

@@ -70,7 +70,7 @@ class _Building:
         return Program(self.graph.name, self.params, tuple(self.steps), results, self.constants, into)
 
     def add(self, node: Node) -> None:
-        if node.op is size:
+        if node.op is size and isinstance(node.attrs["value"], int):
             self.number(node)
         elif is_reshape(node.op):
             self.alias(node.inputs[0], node.outputs[0], node.op.name)
@@ -89,12 +89,9 @@ class _Building:
 
     def number(self, node: Node) -> None:
         """A size as a constant."""
-        value = node.attrs["value"]
-        if not isinstance(value, int):  # what is computed with a size, not to its extent
-            raise GraphError(f"a program is built for known sizes, not {value}", "specialise the graph first")
         (out,) = node.outputs
         self.arrays[out] = array = _array(out, "size")
-        self.constants[array] = np.asarray(value, np.int64)
+        self.constants[array] = np.asarray(node.attrs["value"], np.int64)
 
     def alias(self, source: Value | None, out: Value, name: str) -> None:
         assert source is not None
@@ -126,7 +123,7 @@ class _Building:
             return
         made = tuple(_array(v, v.hint or kernel.name) for v in outputs)
         self.arrays |= zip(outputs, made, strict=True)
-        self.steps.append(Call(kernel, inputs, made))
+        self.steps.append(Call(kernel, inputs, made, where=node.where))
 
     def part(self, array: Array, offset: Extent, buffer: Buffer) -> Array:
         """The elements from `offset` on, in the buffer's shape; all of them are the array itself."""

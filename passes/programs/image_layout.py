@@ -91,7 +91,7 @@ class ImageLayout(ABC):
                 self.made[array] = {orders[buffer.name]: made}
             outputs.append(made)
         how = None if roles is None else self.way(kernel, roles)
-        self.steps.append(Call(kernel, inputs, tuple(outputs), how))
+        self.steps.append(Call(kernel, inputs, tuple(outputs), how, call.where))
 
     def reordered(self, array: Array, order: Order) -> Array:
         """The array in an order of its dimensions, by a call of its own where there is none yet."""

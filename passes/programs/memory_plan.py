@@ -15,10 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...ir.dims import evaluate
 from ...ir.errors import GraphError
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 from ...ir.printing import Namer
-from ..kernels.index_check import trusted
+from ..kernels.index_check import index_check, tested, trusted
 from .program import Alias, Array, Call, Host, Program, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
@@ -27,7 +29,8 @@ ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 @dataclass(frozen=True)
 class Place:
     """Where an array begins.  kind: param, result, constant or arena; at: its position, or a byte offset in
-    the arena; beyond: bytes from the beginning of the param, result or constant on.
+    the arena; beyond: bytes from the beginning of the param, result or constant on.  Where sizes are symbols
+    the bytes are formulas (`Dim`), until they are evaluated.
     """
 
     kind: str
@@ -35,20 +38,24 @@ class Place:
     beyond: int = 0
 
     @property
-    def start(self) -> int:
+    def start(self) -> Any:
         """Bytes from the beginning of the memory that it is in."""
         return self.at if self.kind == "arena" else self.beyond
 
-    def plus(self, nbytes: int) -> Place:
+    def plus(self, nbytes: Any) -> Place:
         """The place that many bytes on."""
         if self.kind == "arena":
             return Place("arena", self.at + nbytes)
         return Place(self.kind, self.at, self.beyond + nbytes)
 
+    def at_sizes(self, sizes: Mapping[str, int]) -> Place:
+        """The place where symbols are these sizes."""
+        return Place(self.kind, evaluate(self.at, sizes), evaluate(self.beyond, sizes))
+
     def __str__(self) -> str:
         if self.kind == "arena":
             return f"arena+{self.at}"
-        return f"{self.kind} {self.at}" + (f"+{self.beyond}" if self.beyond else "")
+        return f"{self.kind} {self.at}" + (f"+{self.beyond}" if self.beyond != 0 else "")
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,11 @@ class Move:
 
     source: Place
     target: Place
-    nbytes: int
+    nbytes: Any
+
+    def at(self, sizes: Mapping[str, int]) -> Move:
+        """The copy where symbols are these sizes."""
+        return Move(self.source.at_sizes(sizes), self.target.at_sizes(sizes), evaluate(self.nbytes, sizes))
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.target}"
@@ -70,15 +81,34 @@ class MemoryPlan:
     program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
     by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
     its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a plan
-    that guards memory.
+    that guards memory.  offsets: symbols in the places of a program of symbols, each the greatest of some
+    formulas of sizes and of the symbols before it.
     """
 
     program: Program
     places: Mapping[Array, Place]
-    arena: int
+    arena: Any
     moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
     scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
     fences: tuple[int, ...] = ()
+    offsets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def at(self, sizes: Mapping[str, int]) -> MemoryPlan:
+        """The plan where symbols are these sizes."""
+        known = dict(sizes)
+        for name, ends in self.offsets.items():
+            known[name] = max([evaluate(end, known) for end in ends])
+        program = self.program.at(sizes)
+        calls = dict(zip(self.program.calls, program.calls, strict=True))
+        arrays = zip(self.program.arrays(), program.arrays(), strict=True)
+        return MemoryPlan(
+            program,
+            {made: self.places[array].at_sizes(known) for array, made in arrays},
+            evaluate(self.arena, known),
+            {number: tuple([move.at(known) for move in moves]) for number, moves in self.moves.items()},
+            {calls[call]: (place.at_sizes(known), n) for call, (place, n) in self.scratch.items()},
+            self.fences,
+        )
 
     def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
         """The places of a step's inputs (None: an operand left out) and outputs.
@@ -116,9 +146,28 @@ class MemoryPlan:
         return "\n".join(lines)
 
 
-def may_fail(step: Step) -> bool:
-    """Whether a step can raise: an op of the host, or a kernel whose indices are checked before it runs."""
-    return isinstance(step, Host) or (isinstance(step, Call) and any(trusted(step.kernel)))
+def failing(program: Program) -> frozenset[int]:
+    """The numbers of the steps that can raise: ops of the host, and kernels whose indices are checked first.
+
+    No kernel does whose indices are elements of an array that an earlier one has had checked.
+    """
+    root, _ = roots(program)
+    below: set[tuple[Array, Extent]] = set()  # arrays of indices, and what all of them are below
+    found = set()
+    for number, step in enumerate(program.steps):
+        if isinstance(step, Host):
+            found.add(number)
+        elif isinstance(step, Call) and any(trusted(step.kernel)):
+            about = tested(step.kernel) if index_check(step.kernel) else None
+            checks = [(step.inputs[at], size, is_whole) for at, size, is_whole in about or ()]
+            if about is None or any((root[array], size) not in below for array, size, _ in checks):
+                found.add(number)
+                below |= {
+                    (root[array], size)
+                    for array, size, is_whole in checks
+                    if is_whole and array.nbytes == root[array].nbytes
+                }
+    return frozenset(found)
 
 
 def aligned(nbytes: int) -> int:
@@ -133,12 +182,12 @@ def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
             yield n, names.index(buffer.inplace)
 
 
-def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, int]]:
+def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, Any]]:
     """For every array the one whose memory it has, itself or what it is an alias of, and from which of its
     bytes on.
     """
     found: dict[Array, Array] = {array: array for array in program.arrays()}
-    beyond = dict.fromkeys(found, 0)
+    beyond: dict[Array, Any] = dict.fromkeys(found, 0)
     for step in program.steps:
         if isinstance(step, Alias):
             (source,), (view,) = step.inputs, step.outputs
@@ -220,8 +269,9 @@ class _Memory:
         for array in (*program.params, *program.constants):
             memory, low, high = self.range(plan.places[array], array.nbytes)
             self.held[memory] = [(low, high, array, 0)]
+        may_fail = failing(program)
         for number, step in enumerate(program.steps):
-            if self.overwritten and may_fail(step):
+            if self.overwritten and number in may_fail:
                 raise self.refuse(f"{step.name} may fail after a param was overwritten")
             inputs, outputs = plan.arguments(step)
             if isinstance(step, Alias):

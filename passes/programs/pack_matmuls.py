@@ -285,7 +285,7 @@ class _Packing:
             if buffer.name in read_here:
                 arrays.append(self.alias(array, buffer.shape))
                 buffers.append(buffer)
-        return Call(flat.replace(inputs=tuple(buffers)), tuple(arrays), call.outputs)
+        return replace(call, kernel=flat.replace(inputs=tuple(buffers)), inputs=tuple(arrays), how=None)
 
     def alias(self, array: Array, shape: tuple[int, ...]) -> Array:
         if array.shape == shape:
@@ -345,7 +345,7 @@ def _strides(kernel: Kernel, factor: Expr, axis: str, inner: tuple[str, ...]) ->
     ):
         return 0, 0
     offset = kernel.buffers[factor.buffer].offset(factor.index)
-    return int(offset.coefficient(axis)), min((int(offset.coefficient(name)) for name in inner), default=0)
+    return hint(offset.coefficient(axis)), min((hint(offset.coefficient(name)) for name in inner), default=0)
 
 
 def _part(
@@ -369,7 +369,7 @@ def _instead(
     used = {access.buffer for _, access in kernel.reads}
     kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]
     kernel = kernel.replace(inputs=tuple(b for _, b in kept))
-    return Call(kernel, tuple(a for a, _ in kept), call.outputs, call.how)
+    return replace(call, kernel=kernel, inputs=tuple(a for a, _ in kept))
 
 
 def _chains(kernel: Kernel, flat: Kernel) -> dict[str, Affine]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 
+from ...ir.dims import Dim, hint, symbol
 from ...ir.errors import GraphError
-from ...ir.kernel.affine import Affine
+from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ...ir.kernel.scalar import Expr, Ref, ref
 from ...ir.kernel.verify import verify as verify_kernel
 from ...ir.memo import MEMO
-from .memory_plan import MemoryPlan, Move, Place, aligned, declared, may_fail, roots
+from .memory_plan import ALIGNMENT, MemoryPlan, Move, Place, aligned, declared, failing, roots
 from .program import Array, Call, Program
 
 
@@ -41,13 +43,14 @@ def plan_memory(
 
 
 PAGE = 4096  # bytes
+OFFSET, ARENA = "offset", "arena_size"  # symbols: where a slot begins, and the end of the last
 
 
 @dataclass(eq=False)
 class _Slot:
     """Memory for arrays that follow one another: each is written in place of the one before."""
 
-    nbytes: int
+    nbytes: Any
     first: int
     last: int
     place: Place | None = None
@@ -74,8 +77,7 @@ class _Planner:
                     self.last[self.root[array]] = number
         for array in program.results:
             self.last[self.root[array]] = self.end
-        failing = [n for n, step in enumerate(self.steps) if may_fail(step)]
-        self.safe_after = max(failing, default=-1)
+        self.safe_after = max(failing(program), default=-1)
         self.slots: dict[Array, _Slot] = {}
 
     def plan(self, scratch: Callable[[Call], int], guard: int) -> MemoryPlan:
@@ -100,7 +102,11 @@ class _Planner:
         }
         slots = {id(slot): slot for slot in (*self.slots.values(), *self.parked, *temporary.values())}
         unplaced = [slot for slot in slots.values() if slot.place is None]
-        arena, fences = _fence(unplaced, self.guard) if self.guard else (_lay_out(unplaced), ())
+        offsets: dict[str, tuple[Extent, ...]] = {}
+        if any(isinstance(slot.nbytes, Dim) for slot in unplaced):
+            arena, fences = _lay_out_sized(unplaced, offsets), ()
+        else:
+            arena, fences = _fence(unplaced, self.guard) if self.guard else (_lay_out(unplaced), ())
         for number, pairs in moves.items():
             moves[number] = tuple(_move(*pair) for pair in pairs)
         return MemoryPlan(
@@ -110,6 +116,7 @@ class _Planner:
             {number: done for number, done in moves.items() if done},
             {call: (_place(slot), slot.nbytes) for call, slot in temporary.items()},
             fences,
+            offsets,
         )
 
     # ---- places that are known
@@ -117,7 +124,7 @@ class _Planner:
         """Let a result be written straight over the param that it goes to."""
         for array, at in zip(self.program.results, self.program.into, strict=True):
             root = self.root[array]
-            if at is None or root in self.slots or array.nbytes < root.nbytes:
+            if at is None or root in self.slots or array.nbytes != root.nbytes:
                 continue
             param, number = self.program.params[at], self.first[root]
             step = self.steps[number]
@@ -227,7 +234,7 @@ class _Planner:
         for position, (array, at) in enumerate(zip(self.program.results, self.program.into, strict=True)):
             target = Place("result", position) if at is None else Place("param", at)
             slot, beyond = self.slot(array), self.beyond[array]
-            if slot.place != target or beyond:
+            if slot.place != target or beyond != 0:
                 made = _Slot(array.nbytes, self.end, self.end, target)
                 moves.append((slot, beyond, made, array.nbytes))
                 targets.add(target)
@@ -270,6 +277,38 @@ def _lay_out(slots: list[_Slot]) -> int:
         spans[count] = slot.first, slot.last, at, at + aligned(slot.nbytes)
         top = max(top, at + aligned(slot.nbytes))
     return top
+
+
+def _lay_out_sized(slots: list[_Slot], offsets: dict[str, tuple[Extent, ...]]) -> Extent:
+    """The same for slots whose sizes are formulas: what lies above what is chosen for the sizes of once.
+
+    Each offset is a symbol, the greatest of some formulas: the ends of the slots that lie below it while it
+    lives.  So no two ever meet, whatever their sizes are, and for the sizes of once nothing is wasted.
+    """
+    sizes = [slot.nbytes for slot in slots]
+    for slot in slots:
+        slot.nbytes = hint(slot.nbytes)
+    _lay_out(slots)
+    order = sorted(range(len(slots)), key=lambda n: (_place(slots[n]).at, n))
+    ends: list[Extent] = []
+    below: list[set[int]] = []  # of each slot in that order
+    top = set(range(len(order)))
+    for at, n in enumerate(order):
+        slot = slots[n]
+        found = {
+            other
+            for other, m in enumerate(order[:at])
+            if slots[m].first <= slot.last and slots[m].last >= slot.first
+        }
+        below.append(found | {deep for other in found for deep in below[other]})
+        direct = found - {deep for other in found for deep in below[other]}
+        name = f"{OFFSET}{at}"
+        offsets[name] = tuple([ends[other] for other in sorted(direct)]) or (0,)
+        top -= direct
+        slot.nbytes, slot.place = sizes[n], Place("arena", cast("int", symbol(name)))
+        ends.append(symbol(name) + (sizes[n] + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+    offsets[ARENA] = tuple([ends[at] for at in sorted(top)])
+    return symbol(ARENA)
 
 
 def _fence(slots: list[_Slot], guard: int) -> tuple[int, tuple[int, ...]]:

@@ -63,13 +63,15 @@ class Array:
 class Call:
     """One kernel on arrays, in the order of its buffers.
 
-    how: its schedule; None leaves that to the default of the target.
+    how: its schedule; None leaves that to the default of the target.  where: the user's file and line, where
+    known; it has no meaning to the program.
     """
 
     kernel: Kernel
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     how: Schedule | None = None
+    where: tuple[str, int] | None = None
 
     @property
     def name(self) -> str:
@@ -94,9 +96,9 @@ class Alias:
     name = "alias"
 
     @property
-    def nbytes_before(self) -> int:
+    def nbytes_before(self) -> Extent:
         """The bytes of the source that are before the view."""
-        return int(self.offset) * NUMPY[self.inputs[0].dtype].itemsize
+        return self.offset * NUMPY[self.inputs[0].dtype].itemsize
 
 
 @dataclass(frozen=True, eq=False)

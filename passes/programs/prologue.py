@@ -24,6 +24,7 @@ from math import prod
 
 import numpy as np
 
+from ...ir.dims import Dim
 from ...ir.errors import GraphError
 from ...ir.kernel.form import Kernel, Store
 from ...ir.kernel.scalar import Cast, Const, Expr, Read
@@ -73,8 +74,14 @@ def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program
 
 
 def movable(step: Step) -> bool:
-    """Whether a step may run earlier, and once for many calls: not a host op that draws random numbers."""
-    return not isinstance(step, Host) or not (step.op.traits.random or step.op.traits.host)
+    """Whether a step may run earlier, and once for many calls: no host op that draws random numbers, and
+    nothing that is of another size at the next call.
+    """
+    if isinstance(step, Host) and (step.op.traits.random or step.op.traits.host):
+        return False
+    if isinstance(step, Call) and step.kernel.symbols:
+        return False
+    return not any(isinstance(n, Dim) for array in step.outputs for n in array.shape)
 
 
 def cheap_again(step: Step) -> bool:

@@ -53,7 +53,8 @@ def in_turn(call: Call, kernels: Iterable[Kernel]) -> Iterator[Call]:
             if buffer.name not in arrays:
                 arrays[buffer.name] = Array(buffer.name, buffer.dtype, tuple(map(int, buffer.shape)))
         inputs = tuple(arrays[buffer.name] for buffer in part.inputs)
-        yield Call(part, inputs, tuple(arrays[buffer.name] for buffer in part.outputs))
+        outputs = tuple(arrays[buffer.name] for buffer in part.outputs)
+        yield Call(part, inputs, outputs, where=call.where)
 
 
 def _is_long(kernel: Kernel) -> bool:

@@ -10,7 +10,7 @@ by the names of axes; which steps it knows is its own business.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import TypeVar, get_type_hints
@@ -310,6 +310,21 @@ class Schedule:
             for step in self.steps
         ]
         return Schedule(*steps)
+
+    def with_tiles(self, axes: Collection[str], most: int) -> Schedule:
+        """The schedule with tiles of so many points at most along these axes."""
+        steps = [
+            replace(step, size=min(step.size, most)) if isinstance(step, Tile) and step.axis in axes else step
+            for step in self.steps
+            if not (isinstance(step, Block) and step.axis in axes)
+        ]
+        return Schedule(*[s for s in steps if not (isinstance(s, Tile) and s.size == 1)])
+
+    def without_arrays(self, locals: Collection[str]) -> Schedule:
+        """The schedule in which these are computed where they are used."""
+        if self.kept.isdisjoint(locals):
+            return self
+        return Schedule(*[s for s in self.steps if not (isinstance(s, Keep) and s.local in locals)])
 
     @property
     def vectors(self) -> int:

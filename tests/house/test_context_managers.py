@@ -34,6 +34,9 @@ REVIEWED = {
     ("runtime/forward.py", "dual_level"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "limits"): "as `conditions`: held weakly by the thread's open blocks",
+    ("ir/dims.py", "hints"): "as `conditions`: held weakly by the thread's open blocks",
+    ("jit/template.py", "_known"): "blocks of `hints` and `limits`",
+    ("runtime/memory.py", "giving_back"): "what is kept for later calls, by which nothing is computed",
     ("jit/symbolic.py", "_occupied"): "the state of a recorder, which an interrupt ends",
     (
         "jit/symbolic.py",

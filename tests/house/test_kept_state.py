@@ -38,6 +38,7 @@ REVIEWED = {
     "runtime/history.py": KEPT,
     "runtime/inplace.py": COUNTS,
     "runtime/kernels.py": "which kernels were seen, to compile what comes often",
+    "runtime/memory.py": "whether blocks are kept, by which nothing is computed",
     "runtime/methods.py": "counts hooks of tensors, which guards read",
     "runtime/overriding.py": KEPT,
     "runtime/places.py": TABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import lamina
 from lamina import jit, nn
 from lamina.ir.errors import ArgumentError
+from lamina.jit.sized import Sized
 from lamina.nn import functional as F
+from lamina.runtime import memory
 
 SIZES = (4, 6, 8, 5, 3, 7, 9)
 
@@ -485,6 +488,31 @@ def test_results_that_share_memory_for_some_sizes():
         assert bool(whole.eq(2.0).all()) == (n >= 3)
 
 
+def test_indices_that_follow_from_a_size_are_checked_against_another():
+    def first(x, y):
+        return y.index_select(0, lamina.arange(x.shape[0])) * 2
+
+    traced = jit.trace(first, budget=None)
+    for n, m in (8, 8), (3, 7), (5, 5):
+        close(traced(tensor(n, 3), tensor(m, 3)), first(tensor(n, 3), tensor(m, 3)))
+    with pytest.raises(IndexError):
+        traced(tensor(8, 3), tensor(4, 3))
+    assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
+
+
+def test_a_size_that_is_the_extent_of_nothing():
+    serve(
+        lambda x, v: F.pad(v.view(-1, 1), (0, 0, x.shape[0], 1)) * 2,
+        lambda n: (tensor(n, 3), tensor(5)),
+        2,
+    )
+
+
+def test_what_is_handed_through_is_no_op():
+    """Which the recorder took for one; on symbols squeeze is one, so each size is recorded."""
+    serve(lambda x: x.squeeze(), lambda n: (tensor(n, 3),), 3, (4, 6, 8, 8, 6))
+
+
 def test_views_of_an_argument_stay_views():
     traced = jit.trace(lambda x: x.view(-1)[: x.shape[0]], budget=None)
     for n in SIZES:
@@ -582,3 +610,27 @@ def test_an_exported_model_takes_the_sizes_of_its_example(tmp_path):
         traced(tensor(n, 3))
     jit.export(traced, tmp_path / "m.lam", tensor(5, 3))
     close(jit.load(tmp_path / "m.lam")(tensor(5, 3)), tensor(5, 3) * 2 + 5)
+
+
+def many_steps(x):
+    y = (x @ x.T).softmax(-1)
+    return (y @ x).sum(0) + (y.T @ x).sum(0)
+
+
+def test_all_sizes_share_scratch_memory_though_several_threads_run():
+    traced = jit.trace(many_steps, budget=None)
+    sizes = [64, 72, 80, 88, 96, 104, 112]
+    given = {n: tensor(n, 16) for n in sizes}
+    for _ in range(2):
+        for x in given.values():
+            traced(x)
+    (code,) = [segment.code for segment in traced._segments() if type(segment.code) is Sized]
+    executables = [bound.code.main for bound in code._made.values()]
+    assert len(executables) == len(sizes) - 1  # the first was recorded for itself
+    needs = [executable.manifest.arena for executable in executables]
+    pieces = {memory.address(e._quick.arena): e._quick.arena.nbytes for e in executables}
+    assert sum(pieces.values()) < 3 * max(needs) < sum(needs)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: (n, traced(given[n])), sizes * 50))
+    for n, value in found:
+        close(value, many_steps(given[n]))

@@ -79,7 +79,7 @@ class Emulator:
             path.write_bytes(shared_object(data, {phase.symbol for phase in code.phases}, path.name))
         return path
 
-    def __call__(self, code: Code, symbols: tuple[int, ...], arrays: list[np.ndarray], library="") -> bool:
+    def __call__(self, code: Code, arrays: list[np.ndarray], library="") -> bool:
         """Run the phases on the arrays, written in place; whether memory around them is as it was."""
         first = [next(k for k, one in enumerate(arrays) if one is array) for array in arrays]
         own = [array for k, array in enumerate(arrays) if first[k] == k]
@@ -88,6 +88,7 @@ class Emulator:
         ]
         words = [_text(str(library)), struct.pack(f"<{1 + len(arrays)}q", len(arrays), *sizes)]
         words += [array.tobytes() for array in own]
+        symbols = code.symbols
         words.append(struct.pack(f"<{2 + len(symbols)}q", code.scratch, len(symbols), *symbols))
         words.append(struct.pack("<q", len(code.phases)))
         words += [

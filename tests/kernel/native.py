@@ -65,10 +65,10 @@ def call_of(kernel, how=None) -> Call:
 class Native:
     """A code's entries as functions.  The test is skipped where this processor does not run them."""
 
-    def __init__(self, code: Code, symbols: tuple[int, ...], target: Target):
+    def __init__(self, code: Code, target: Target):
         if not runs(target):
             pytest.skip(without(target))
-        self.code, self.symbols = code, symbols
+        self.code = code
         self.engine = engine(code.kernel.name, code.text, target)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.entries = [kind(self.engine.get_function_address(phase.symbol)) for phase in code.phases]
@@ -78,7 +78,8 @@ class Native:
         scratch = np.full(self.code.scratch + 64, 0xFF, np.uint8)
         start = scratch.ctypes.data + -scratch.ctypes.data % 64
         pointers = [a.ctypes.data for a in arrays]
-        args = (ctypes.c_int64 * (len(pointers) + 1 + len(self.symbols)))(*pointers, start, *self.symbols)
+        values = [*pointers, start, *self.code.symbols]
+        args = (ctypes.c_int64 * len(values))(*values)
         for phase, entry in zip(self.code.phases, self.entries, strict=True):
             cuts = [phase.units * k // parts for k in range(parts + 1)]
             ranges = list(zip(cuts, cuts[1:], strict=False))
@@ -88,7 +89,7 @@ class Native:
 
 def run_code(kernel, arrays, target, how=None) -> list[np.ndarray]:
     """The outputs that the code of a call gives; memory around each is checked to be as it was."""
-    code, symbols = code_of(call_of(kernel, how), target)
+    code = code_of(call_of(kernel, how), target)
     inputs = [guarded(a) for a in arrays]
     given = {b.name: a for b, a in zip(kernel.inputs, inputs, strict=True)}
     outputs = [
@@ -97,9 +98,9 @@ def run_code(kernel, arrays, target, how=None) -> list[np.ndarray]:
     ]
     if target.platform.machine != host_target().platform.machine:
         assert emulator is not None, f"nothing runs code for {target.name} here"
-        same = emulator(code, symbols, [*inputs, *outputs], emulator.library(code, target))
+        same = emulator(code, [*inputs, *outputs], emulator.library(code, target))
         assert same, f"{kernel.name} writes outside its arrays"
         return outputs
-    Native(code, symbols, target)(*inputs, *outputs)
+    Native(code, target)(*inputs, *outputs)
     assert all(untouched(a) for a in (*inputs, *outputs)), f"{kernel.name} writes outside its arrays"
     return outputs

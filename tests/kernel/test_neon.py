@@ -131,9 +131,9 @@ def test_stores_past_the_caches():
     x = np.arange(4096, dtype=np.float32)
     (got,) = run_code(kernel, [x], NEON, how)
     np.testing.assert_array_equal(got, x + 1)
-    code, _ = code_of(call_of(kernel, how), NEON)
+    code = code_of(call_of(kernel, how), NEON)
     assert "!nontemporal" in code.text and "fence" not in code.text
-    assert "sfence" in code_of(call_of(kernel, how), BASELINE)[0].text
+    assert "sfence" in code_of(call_of(kernel, how), BASELINE).text
     assembly = machine(NEON).emit_assembly(binding.llvm.parse_assembly(code.text))
     assert "stnp" in assembly
 
@@ -191,15 +191,15 @@ def test_kernels_linked_by_another_linker(tmp_path):
     """Objects as this process would load them, beside those that elf.py makes."""
     objects, codes = [], {}
     for name in ("softmax", "matmul", "argmax", "halves", "bincount"):
-        codes[name] = code, _ = code_of(call_of(PROBES[name].kernel), NEON)
+        codes[name] = code = code_of(call_of(PROBES[name].kernel), NEON)
         objects.append(tmp_path / f"{name}.o")
         objects[-1].write_bytes(emit_object(code.text, NEON))
     program = emulated.build(tmp_path / "linked", emulated.SOURCE, *objects)
     with emulated.Emulator(program) as run:
-        for name, (code, symbols) in codes.items():
+        for name, code in codes.items():
             kernel, arrays = PROBES[name].kernel, PROBES[name].arrays()
             outputs = [guarded(np.zeros(b.shape, NUMPY[b.dtype])) for b in kernel.outputs]
-            assert run(code, symbols, [*arrays, *outputs])
+            assert run(code, [*arrays, *outputs])
             for got, want in zip(outputs, interpret(kernel, *arrays, exact=name != "halves"), strict=True):
                 close(got, want, name)
 
@@ -239,7 +239,7 @@ end:
     before = [np.zeros(pool.SIZE, np.uint8), np.zeros(8, np.uint8), np.full(manifest.arena, 255, np.uint8)]
     kernel = program.calls[0].kernel
     code = Code(kernel, "", (Phase("start", 1, 1.0),))
-    assert emulator(code, (), [*before, *given, *results, *linked.constants], path)
+    assert emulator(code, [*before, *given, *results, *linked.constants], path)
     for got, want in zip(results, interpret_program(program, *given), strict=True):
         atol = 5e-6 * max(1, np.abs(want).max(initial=0))  # of Winograd's, as in test_conv_programs.py
         np.testing.assert_allclose(got, want, rtol=0, atol=atol)
@@ -270,7 +270,7 @@ define void @all(ptr %args, i64 %lo, i64 %hi) {
     path.write_bytes(shared_object(data, ["all"], path.name))
     out = np.zeros(3)
     kernel = parse("kernel k() -> (y: f64[3]) {\n  parallel i:3\n  y[i] = 0.0\n}")
-    assert emulator(Code(kernel, "", (Phase("all", 3, 1.0, serial=True),)), (), [out], path)
+    assert emulator(Code(kernel, "", (Phase("all", 3, 1.0, serial=True),)), [out], path)
     np.testing.assert_array_equal(out, [2 + 41 + 42, 3 + 43 + 44, 5 + 45 + 46])
 
 
@@ -306,11 +306,9 @@ def test_an_object_relocated_wrongly_is_seen(monkeypatch, emulator):
     from lamina.passes.llvm import elf
 
     monkeypatch.setitem(elf._AArch64._LOW, 299, 8)  # LDST128 in units of eight bytes
-    code, symbols = code_of(
-        call_of(PROBES["softmax"].kernel.replace(name="other"), schedule("vectorise(j, 3)")), NEON
-    )
+    code = code_of(call_of(PROBES["softmax"].kernel.replace(name="other"), schedule("vectorise(j, 3)")), NEON)
     (x,) = PROBES["softmax"].arrays()
     y = guarded(np.zeros_like(x))
     with pytest.raises(AssertionError):
-        emulator(code, symbols, [x, y], emulator.library(code, NEON))
+        emulator(code, [x, y], emulator.library(code, NEON))
         close(y, interpret(code.kernel, x)[0], "softmax")

@@ -373,7 +373,7 @@ def test_a_piece_that_does_not_fit_its_scratch_is_refused(monkeypatch):
     text = SUM.replace("100", "500000")
     kernel = parse(text)
     x, y = Array("x", "f32", (5, 500000)), Array("y", "f32", (5,))
-    assert code_of(Call(kernel, (x,), (y,)), AVX2)[0].scratch
+    assert code_of(Call(kernel, (x,), (y,)), AVX2).scratch
     real = generate._places
     monkeypatch.setattr(generate, "_places", lambda *args: (real(*args)[0], 64))
     other = parse(text.replace("500000", "500032"))

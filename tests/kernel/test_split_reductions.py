@@ -142,9 +142,9 @@ def test_results_do_not_depend_on_how_units_are_dealt_out(name, monkeypatch):
     monkeypatch.setattr(generate, "LONG_UNIT", 0.0)  # cut what is small, too
     generate._generic.cache_clear()
     kernel = verify(parse(ALL[name]))
-    code, symbols = code_of(call_of(kernel), LEVELS_HERE[0])
+    code = code_of(call_of(kernel), LEVELS_HERE[0])
     assert len(code.phases) > 1 and code.scratch
-    run, results = Native(code, symbols, LEVELS_HERE[0]), []
+    run, results = Native(code, LEVELS_HERE[0]), []
     for parts in (1, 2, 7):
         outputs = [np.empty(b.shape, np.float32 if b.dtype == "f32" else np.int64) for b in kernel.outputs]
         run(*inputs(kernel), *outputs, parts=parts)

@@ -287,7 +287,7 @@ def test_forks_are_measured_again_once_a_path_is_served_often():
         traced = lamina.jit.trace(lambda x: x * 2)
         x = lamina.ones(3)
         traced(x)
-        workers.pool().fork_nanoseconds = 1e9
+        workers.pool().fork_nanoseconds, workers.pool().measured = 1e9, 0
         for _ in range(100):
             traced(x)
         print(workers.pool().fork_nanoseconds < 1e8)

@@ -1,0 +1,116 @@
+"""A program of symbols as native code: linked once, and run at any of their sizes.
+
+    sized = Sized(program, target)
+    linked = sized.at({"s1": 9})
+
+Where one code of each kernel serves all sizes, the memory plan and all numbers that the main function needs
+are formulas, and what is left for each set of sizes is to evaluate them.  A kernel whose axes are shorter
+than its tiles has a second code with smaller ones, and a third without; the main function is one for each
+choice among these.  A program with kernels that have no such code is linked for each set of sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from ...ir.dims import evaluate, for_once, function_of
+from ..programs.host_parts import is_looked_at
+from ..programs.memory_plan import verify
+from ..programs.plan_memory import plan_memory
+from ..programs.program import Call, Program
+from ..programs.with_checks import with_checks
+from ..schedules.target import Target
+from .code import Code
+from .generate import code_of, open_code
+from .link import Linked, NativeManifest, link, link_planned
+
+TILES = None, 4, 1  # points of a tile along an open axis at most: the first that serves is taken
+Choice = tuple[int | None, ...]  # of them, for each call of symbols
+
+
+class Sized:
+    """A program of symbols, to be made and used within blocks of `hints` and `limits`.
+
+    is_whole: whether nothing is linked anew for further sizes, unless axes are shorter than tiles.
+    guard: as of `plan_memory`; a program that guards memory is linked for each set of sizes.
+    """
+
+    def __init__(self, program: Program, target: Target, guard: int = 0):
+        self.program, self.target, self.guard = program, target, guard
+        self.is_whole = not guard and not program.hosts and not any(map(is_looked_at, program.calls))
+        if not self.is_whole:
+            return
+        self._codes: dict[tuple[Call, int | None], Code | None] = {}
+        checked, self._flags = with_checks(program)
+        self.plan = plan_memory(checked, self._scratch)
+        self._open = tuple([call for call in self.plan.program.calls if call.kernel.symbols])
+        self.is_whole = None not in self._codes.values()
+        self._linked: dict[Choice, tuple[Linked, Callable[..., tuple[int, ...]]]] = {}
+        if self.is_whole:
+            verify(self.plan.at(for_once()))
+
+    def _scratch(self, call: Call) -> int:
+        code = self._code(call)
+        return 0 if code is None else code.scratch
+
+    def _code(self, call: Call, most: int | None = None) -> Code | None:
+        key = call, most
+        if key not in self._codes:
+            is_open = bool(call.kernel.symbols)
+            self._codes[key] = open_code(call, self.target, most) if is_open else code_of(call, self.target)
+        return self._codes[key]
+
+    def at(self, sizes: Mapping[str, int]) -> Linked:
+        """The program where symbols are these sizes."""
+        choice = self._choice(sizes) if self.is_whole else None
+        if choice is None:
+            return link(self.program, self.target, guard=self.guard, sizes=sizes)
+        if choice not in self._linked:
+            self._linked[choice] = self._link(choice, tuple(sizes))
+        linked, numbers = self._linked[choice]
+        return linked.with_manifest(_at(linked.manifest, numbers(**sizes)))
+
+    def _choice(self, sizes: Mapping[str, int]) -> Choice | None:
+        """The tiles of each call of symbols; None where no code of one serves these sizes."""
+        found = list[int | None]()
+        for call in self._open:
+            for most in TILES:
+                code = self._code(call, most)
+                if code is not None and all(evaluate(n, sizes) >= least for n, least in code.least):
+                    found.append(most)
+                    break
+            else:
+                return None
+        return tuple(found)
+
+    def _link(self, choice: Choice, names: tuple[str, ...]) -> tuple[Linked, Callable[..., tuple[int, ...]]]:
+        tiles = dict(zip(self._open, choice, strict=True))
+        codes = {call: self._code(call, tiles.get(call)) for call in self.plan.program.calls}
+        linked = link_planned(self.plan, codes, self._flags)
+        return linked, function_of(names, _dims(linked.manifest), self.plan.offsets)
+
+
+def _dims(manifest: NativeManifest) -> list:
+    """What depends on sizes in a manifest, in the order in which `_at` takes it."""
+    shapes = [n for _, shape in (*manifest.params, *manifest.results) for n in shape]
+    return [*shapes, manifest.arena, manifest.nanoseconds, *manifest.numbers]
+
+
+def _at(manifest: NativeManifest, values: tuple[int, ...]) -> NativeManifest:
+    """The manifest with these numbers."""
+    left = iter(values)
+    kinds = [
+        tuple([(dtype, tuple(islice(left, len(shape)))) for dtype, shape in group])
+        for group in (manifest.params, manifest.results)
+    ]
+    arena, nanoseconds, *numbers = left
+    return replace(
+        manifest,
+        params=kinds[0],
+        results=kinds[1],
+        arena=arena,
+        nanoseconds=float(nanoseconds),
+        numbers=tuple(numbers),
+    )

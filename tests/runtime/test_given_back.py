@@ -1,0 +1,76 @@
+"""What is freed goes back to the system where it is asked to, and is kept otherwise."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina.runtime import memory
+
+MIB = 1 << 20
+SIZE = 24 * MIB  # bytes of an array: others that come and go meanwhile are far smaller
+
+pytestmark = pytest.mark.skipif(not memory.keep_freed_blocks(), reason="the C library has no such settings")
+
+
+def resident():
+    """MiB of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / MIB
+
+
+def array():
+    return np.full(SIZE, 1, np.uint8)
+
+
+def held_after(make):
+    """MiB that are resident after arrays were made, between others that stay, and freed."""
+    gc.collect()
+    memory.give_back()
+    before = resident()
+    arrays, others = [], []
+    for _ in range(4):
+        arrays.append(make())
+        others.append(np.full(100_000, 1, np.uint8))  # no gap is at the end
+    arrays.clear()
+    return resident() - before
+
+
+def test_freed_blocks_are_kept_and_given_back_when_asked():
+    kept = held_after(array)
+    memory.give_back()
+    assert kept > 90
+    assert held_after(array) > 90
+    with memory.giving_back():
+        with memory.giving_back():
+            pass
+        assert held_after(array) < 10  # still open
+    assert held_after(array) > 90
+
+
+def test_a_large_arena_makes_kept_blocks_go_back():
+    assert held_after(array) > 90
+    before = resident()
+    arena = memory.arena(32 * MIB)
+    assert resident() - before < -80
+    assert arena.nbytes == 32 * MIB
+
+
+def test_memory_of_a_recorded_run_goes_back():
+    @lamina.jit.trace
+    def step(x):
+        y = x
+        for _ in range(6):
+            y = (y * 1.5).tanh()
+        return y.sum()
+
+    x = lamina.ones(1 << 22)
+    x.sum()
+    memory.give_back()
+    before = resident()
+    step(x)
+    assert (
+        resident() - before < 60
+    )  # of three arrays of 16 MiB kept it is 82; what stays is the recorder's own modules
