@@ -508,11 +508,6 @@ def test_a_size_that_is_the_extent_of_nothing():
     )
 
 
-def test_what_is_handed_through_is_no_op():
-    """Which the recorder took for one; on symbols squeeze is one, so each size is recorded."""
-    serve(lambda x: x.squeeze(), lambda n: (tensor(n, 3),), 3, (4, 6, 8, 8, 6))
-
-
 def test_views_of_an_argument_stay_views():
     traced = jit.trace(lambda x: x.view(-1)[: x.shape[0]], budget=None)
     for n in SIZES:
