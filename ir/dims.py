@@ -4,8 +4,9 @@ A `Dim` is a polynomial with integer coefficients over atoms: symbols, floor div
 is kept in a canonical form, so that equal expressions mostly are equal values (`(2*n+1)//2` is `n`), and one
 without symbols is a plain int.  A symbol is a size, so at least 0; a divisor is presumed to be at least 1.
 
-`==` compares forms, as a dictionary key must.  What an op's rule asks ("are these sizes equal?") is `same`;
-where that can't be decided, the answer is yes on a `Condition`, which `with conditions()` collects.
+`==` compares forms, as a dictionary key must, but where `conditions` says what the symbols are for once: it
+is a question there as others are.  What an op's rule asks ("are these sizes equal?") is `same`; where that
+can't be decided, the answer is yes on a `Condition`, which `with conditions()` collects.
 """
 
 from __future__ import annotations
@@ -113,8 +114,19 @@ class Dim:
     def __rmod__(self, other: Any) -> int | Dim:
         return other - _quotient(other, self) * self if _is_dim(other) else NotImplemented
 
+    def __divmod__(self, other: Any) -> tuple[int | Dim, int | Dim]:
+        return (self // other, self % other) if _is_dim(other) else NotImplemented
+
+    def __rdivmod__(self, other: Any) -> tuple[int | Dim, int | Dim]:
+        return (other // self, other % self) if _is_dim(other) else NotImplemented
+
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Dim) and self.text == other.text)
+        if self is other or (isinstance(other, Dim) and self.text == other.text):
+            return True
+        block = _collecting.innermost()
+        if block is None or block.sizes is None or not _is_dim(other):
+            return False
+        return _decided(self, "==", other)
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -520,6 +532,21 @@ def at_least(a: int | Dim, b: int | Dim) -> bool:
     return _assumed(a, ">=", b) if answer is None else answer
 
 
+def number_of(dim: int | Dim) -> int:
+    """What a size is where the sizes are known for once, on that condition: how many tensors come of a call.
+
+    Raises Undecided elsewhere.
+    """
+    if not isinstance(dim, Dim):
+        return dim
+    block = _collecting.innermost()
+    if block is None or block.sizes is None:
+        return int(dim)
+    found = evaluate(dim, block.sizes)
+    _assumed(dim, "==", found)
+    return found
+
+
 def is_at_least(a: int | Dim, b: int | Dim) -> bool:
     """Whether a >= b is known for all sizes."""
     if not (isinstance(a, Dim) or isinstance(b, Dim)):
@@ -581,7 +608,7 @@ def _assumed(a: int | Dim, relation: str, b: int | Dim) -> bool:
         raise _open(condition)
     holds = block.sizes is None or condition.holds(block.sizes)
     condition = condition if holds else condition.otherwise()
-    if condition not in block.into:
+    if str(condition) not in map(str, block.into):  # as texts: a question would be one more condition
         block.into.append(condition)
     return holds
 

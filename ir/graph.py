@@ -84,6 +84,9 @@ class Value(Operators):
             return partial(op, self)
         if composite is not None and composite.method:
             return partial(composite.function, self)
+        builder = _active.innermost()
+        if builder is not None and builder.tensors is not None:
+            return builder.tensors.attribute(self, name)
         raise AttributeError(f"a value of a graph has no {name}", name=name, obj=self)
 
     __hash__ = object.__hash__
@@ -232,11 +235,13 @@ class Builder:
     """Makes a graph node by node, inferring types as it goes.
 
     `conditions` gathers what the symbols must satisfy for the shapes to be right; `where` is the
-    user's line that the next nodes belong to.  sizes: as of `conditions`.
+    user's line that the next nodes belong to.  sizes: as of `conditions`.  tensors: what makes values of
+    tensors, and tells what values have of that which tensors have (`attribute(value, name)`, `value(x)`).
     """
 
     def __init__(self, name: str, sizes: Mapping[str, int] | None = None):
         self.name = name
+        self.tensors: Any = None
         self.where: Place | None = None
         self.conditions: list[Condition] = []
         self._collecting = conditions(self.conditions, sizes)
@@ -346,6 +351,8 @@ class Builder:
             elif isinstance(x, Dim):
                 found.append(self.emit(size, (), {"value": x}).outputs[0])
             else:
+                if self.tensors is not None and not isinstance(x, Value):
+                    x = self.tensors.value(x)
                 self._check_mine(x, f"operand {name} of {op.name}")
                 found.append(x)
         return tuple(found)

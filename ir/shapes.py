@@ -7,7 +7,7 @@ from math import prod
 from operator import index
 from typing import Any
 
-from .dims import at_least, same
+from .dims import Dim, at_least, same
 from .dtypes import DType, category_at_least, default_dtype, of_scalar, promote
 from .errors import ArgumentError, DeviceError, DimError, ShapeError
 from .types import CPU, Device, Shape, Type
@@ -18,9 +18,9 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
 
     Only a dimension written 1 stretches: a symbol is taken not to be 1, or to meet its equal (a condition).
     """
-    if shapes.count(shapes[0]) == len(shapes):
-        return shapes[0]
     rank = max(map(len, shapes))
+    if all(len(shape) == rank for shape in shapes) and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     result: list[Any] = [1] * rank
     for shape in shapes:
         for d, size in enumerate(shape, rank - len(shape)):
@@ -43,7 +43,7 @@ def fitting(from_shape: Shape, to_shape: Shape) -> None | tuple[tuple[int, ...],
     Sum over `dims` and reshape to `shape`: [8,3,5] to [3,1] is ((0, 2), (3, 1)).  Without dims the cotangent
     is the smaller one and is expanded to `shape`.
     """
-    if from_shape == to_shape:
+    if len(from_shape) == len(to_shape) and from_shape == to_shape:
         return None
     extra = len(from_shape) - len(to_shape)
     pairs = list(
@@ -198,9 +198,9 @@ def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:
 
 def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[int, ...]:
     """An argument given once for all `n` spatial dimensions, or once for each."""
-    if isinstance(value, int):
+    if isinstance(value, (int, Dim)):
         return (value,) * n
     values = tuple(value) if isinstance(value, (tuple, list)) else ()
-    if len(values) not in (1, n) or not all(isinstance(v, int) for v in values):
+    if len(values) not in (1, n) or not all(isinstance(v, (int, Dim)) for v in values):
         raise ArgumentError(f"{op}: {name} must either be a single int or {n} ints, not {value!r}")
     return values * n if len(values) == 1 else values

@@ -8,6 +8,7 @@ from typing import Any
 from .dims import Dim, substitute
 from .dtypes import DType
 from .graph import Constant, Graph, Node, Value
+from .table import has_symbols, table
 from .types import Type, type_of
 
 
@@ -51,6 +52,9 @@ def specialise(graph: Graph, sizes: Mapping[str, int | Dim], dtype: DType | None
     for node in graph.nodes:
         inputs = tuple(map(use, node.inputs))
         attrs = {k: attr(v) for k, v in node.attrs.items()}
+        if node.op is table and not has_symbols((*attrs["args"], *attrs["shape"])):
+            values[node.outputs[0]] = Constant(table.reference(**attrs))
+            continue
         nodes.append(Node(node.op, inputs, tuple(map(define, node.outputs)), attrs, node.where))
     return Graph(graph.name, params, tuple(nodes), tuple(map(use, graph.results)))
 

@@ -26,6 +26,7 @@ from ..ir.by_pairs import from_pairs, to_pairs
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..ir.specialise import specialise
+from ..ir.table import table
 from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
@@ -349,6 +350,8 @@ def template_of(
 ) -> Template | None:
     """The programs of a graph of symbols, made when they are first asked for; None where there are none."""
     if determinism.is_asked():  # for all sizes sums are not cut in parts: they round otherwise
+        return None
+    if any(node.op is table for node in graph.nodes):  # whose elements are known for each size alone
         return None
     into = tuple(into) or (None,) * len(graph.results)
     key = (_text(graph), into, frozen, options, target.name)

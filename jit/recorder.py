@@ -303,6 +303,7 @@ class Recorder:
             self._computed(op, attrs, inputs, outputs, flows, ended, place)
         if self.symbolic.about and len(self.steps) > count:  # what is handed through is another's
             self.symbolic.made(outputs, self.steps[-1])
+            self.symbolic.mirror(self.steps[-1])
 
     def _computed(
         self, op: Op, attrs: Mapping[str, Any], inputs: tuple, outputs: tuple, flows: bool, ended: tuple,

@@ -10,6 +10,7 @@ from ..ir.detach import detach
 from ..ir.dims import Dim, limits
 from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
+from ..ir.table import table
 from ..ir.write import write
 from ..passes.graphs.functionalise import functionalise, written
 from ..runtime import Tensor
@@ -182,7 +183,8 @@ class _Finish:
         for step in r.steps:
             if isinstance(step, Event) and r.symbolic.may_copy(step):
                 source, made = r.root(step.inputs[0])[0], r.root(step.outputs[0])[0]
-                aliases = made in leaving and (source in r.params or leaving.count(source) > 1)
+                others = leaving.count(source) - (made == source)
+                aliases = made in leaving and (source in r.params or others > 0)
                 if aliases or not r.written.isdisjoint((source, made)):
                     raise Refusal("whether a reshape copies may differ between sizes")
 
@@ -347,6 +349,8 @@ class _Finish:
             size = symbolic.operand(event, i)
             if size is None and v is not None:
                 size = symbolic.number(self.r.params.get(v))
+            if isinstance(size, tuple):
+                size = b.emit(table, (), dict(size)).outputs[0]
             inputs.append(values[v] if size is None and v is not None else size)
         if self.live:
             for i, over in enumerate(event.ended):

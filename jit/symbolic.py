@@ -20,17 +20,19 @@ from weakref import proxy
 
 import numpy as np
 
-from ..ir.dims import Condition, Dim, Undecided, bounds, limits, substitute, symbol, symbols_of
+from ..ir.dims import Condition, Dim, Undecided, bounds, conditions, limits, substitute, symbol, symbols_of
 from ..ir.dtypes import DType, int64
 from ..ir.errors import LaminaError
 from ..ir.graph import Builder, Node, Value
 from ..ir.op import REGISTRY, Op
 from ..ir.shapes import fitting
 from ..ir.size import size
+from ..ir.table import table
 from ..ir.types import Device, Type, type_of
 from ..passes.graphs.differentiate import saved_by
 from ..runtime import Generator, Tensor, default_generator, modes
 from ..runtime.interrupts import let_through
+from . import strides
 from .sized import name_of
 from .sources import Lifted
 
@@ -69,7 +71,7 @@ class Symbolic:
         self.equal: dict[str, int | Dim] = {}
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
         self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
-        self.operands: dict[tuple[int, ...], dict[int, Dim]] = {}
+        self.operands: dict[tuple[int, ...], dict[int, Any]] = {}
         self.numbers: dict[str, Dim] = {}  # those that Python knows, by their expressions
         self.values: dict[int, Value] = {}
         self.counts: dict[Any, int] = {}  # counters that draws took, by source
@@ -80,6 +82,8 @@ class Symbolic:
         self.hold: Callable[[str], None] = _nothing
         self.answer: Callable = _nothing
         self.busy = False  # a call is made on the tensors, or on values: what it asks is its own affair
+        self._mirrored: dict[int, Value] | None = None  # of ops on tensors that a call on values makes
+        self._walking = False  # backwards: numbers in what is heard may be sizes
         self._numbers: dict[Value, int] = {}
         self._nodes: dict[
             int, tuple[Any, Any]
@@ -184,6 +188,28 @@ class Symbolic:
         if number is None:
             raise Mismatch("it met a tensor of unknown origin")
         return self.value(number)
+
+    def met(self, x: Any) -> Any:
+        """The value for a tensor that a call on values came upon; others as they are."""
+        if not isinstance(x, Tensor):
+            return x
+        number = self.recorder.known(x._data)
+        return self.shown(x) if number is None else self._meant(number)
+
+    def _meant(self, number: int) -> Value:
+        """The value for one of the recorder's, within a call on values."""
+        if self._mirrored is not None and number in self._mirrored:
+            return self._mirrored[number]
+        constant = self.recorder.constants.get(number)
+        return self.value(number) if constant is None else self.builder.constant(constant)
+
+    def mirror(self, event: Any) -> None:
+        """Let an op on tensors without symbols be a node as well, where a call on values runs it."""
+        if self._mirrored is None or event.writes:
+            return
+        inputs = [None if v is None else self._meant(v) for v in event.inputs]
+        node = self.builder.emit(event.op, inputs, event.attrs)
+        self._mirrored.update(zip(event.outputs, node.outputs, strict=True))
 
     def shown(self, x: Tensor) -> Value:
         """The value that stands for a tensor, which may be met for the first time."""
@@ -307,6 +333,8 @@ class Symbolic:
         try:
             events = self.recorder.steps[begin:]
             with self._occupied(), self.builder, limits(self.limits), self._without_effects(given):
+                self.builder.tensors = self.answer
+                self._mirrored = {}
                 with modes.on_values(self.answer, _refuse_users):
                     made = again(*args, **kwargs)
             if result is not UNKNOWN and not _alike(result, made):
@@ -315,6 +343,8 @@ class Symbolic:
         except BaseException:
             del nodes[start:], conditions[before:]
             raise
+        finally:
+            self._mirrored = None
         self._matched = len(self.recorder.steps)
         self._hand_on()
         return made
@@ -342,8 +372,11 @@ class Symbolic:
     def _pair(self, events: Sequence[Any], nodes: Sequence[Node]) -> None:
         """Let nodes stand for events, if they are the same ops on the same values.  Raises Mismatch."""
         sizes = {node.outputs[0]: node.attrs["value"] for node in nodes if node.op is size}
-        nodes = [node for node in nodes if node.op is not size]
+        tables = {node.outputs[0]: tuple(node.attrs.items()) for node in nodes if node.op is table}
+        nodes = [node for node in nodes if node.op is not size and node.op is not table]
         told = [getattr(event, "op", None) for event in events]
+        idle = [node for node in nodes if _is_idle(node)] if len(nodes) > len(told) else []
+        nodes = [node for node in nodes if node not in idle]
         if told != [node.op for node in nodes]:
             spelled = (
                 ", ".join(getattr(op, "name", "?") for op in ops) for ops in (told, [n.op for n in nodes])
@@ -353,17 +386,27 @@ class Symbolic:
             if not condition.holds(self.sizes):
                 raise Mismatch(f"{condition} does not hold")
         outputs: dict[Value, int] = {}
+        pairs = [*zip(events, nodes, strict=True)]
+        named = {v: n for event, node in pairs for v, n in zip(node.outputs, event.outputs)} if idle else {}
+        for node in idle:
+            (x,), (same,) = node.inputs, node.outputs
+            number = outputs.get(x, named.get(x, self._numbers.get(x)))
+            if number is None:
+                raise Mismatch(f"{node.op.name} read something else")
+            outputs[same] = number
         found: list[tuple[Any, Node, dict, dict]] = []
-        for event, node in zip(events, nodes, strict=True):
+        for event, node in pairs:
             for number, value in zip(event.outputs, node.outputs, strict=True):
                 kind = self.recorder.types[number]
                 if self.now(value.type) is not kind:
                     raise Mismatch(f"{node.op.name} gave {kind}, of symbols {value.type}")
                 outputs[value] = number
-            operands: dict[int, Dim] = {}
+            operands: dict[int, Any] = {}
             for at, (number, value) in enumerate(zip(event.inputs, node.inputs, strict=True)):
                 if value in sizes:
                     operands[at] = self._size(number, sizes[value])
+                elif value in tables:
+                    operands[at] = self._table(number, tables[value])
                 elif value is not None and not self._same(number, value, outputs):
                     raise Mismatch(f"{node.op.name} read something else")
             attrs: dict[str, Any] = {}
@@ -470,6 +513,14 @@ class Symbolic:
             raise Mismatch(f"{dim} was heard as another number")
         return dim
 
+    def _table(self, number: int | None, attrs: tuple) -> tuple:
+        """An array made of sizes, which was heard as a constant: the attributes of the node that makes it."""
+        constant = None if number is None else self.recorder.constants.get(number)
+        made = table.reference(**{name: self._number(value) for name, value in attrs})
+        if constant is None or constant.dtype != made.dtype or constant.tobytes() != made.tobytes():
+            raise Mismatch(f"{dict(attrs)['name']} was heard as another array")
+        return attrs
+
     def _number(self, given: Any) -> Any:
         """What an attribute is in this run."""
         if isinstance(given, tuple):
@@ -508,6 +559,8 @@ class Symbolic:
             self._matched += 1
             shapes = [self.value(v).type.shape for v in step.inputs if v is not None]
             names = _symbols(tuple(shapes))
+            if self._walking and _tells_sizes(step):
+                names = [*self.sizes]
             if names:
                 what = getattr(step.op, "name", None) or getattr(step, "how", "an op")
                 self.pin(names, f"{what} was heard of a call that is made on tensors alone")
@@ -529,10 +582,19 @@ class Symbolic:
         found = self.attrs.get(event.outputs)
         return dict(event.attrs) if found is None else {k: self.settled(v) for k, v in found.items()}
 
-    def operand(self, event: Any, at: int) -> int | Dim | None:
-        """The size that an operand of an event is, if it is one."""
+    def operand(self, event: Any, at: int) -> Any:
+        """The size that an operand of an event is, or the attributes of what makes it of sizes; else None."""
         found = self.operands.get(event.outputs, {}).get(at)
         return None if found is None else self.settled(found)
+
+    def input(self, event: Any, at: int) -> Value | None:
+        """The value of an operand of an event, within a call on values: what is made of sizes is so again."""
+        number, of_sizes = event.inputs[at], self.operand(event, at)
+        if isinstance(of_sizes, tuple):
+            return self.builder.emit(table, (), dict(of_sizes)).outputs[0]
+        if of_sizes is not None:
+            return self.builder.emit(size, (), {"value": of_sizes}).outputs[0]
+        return None if number is None else self.value(number)
 
     # ---- when the run is over ----
     def finish(self) -> None:
@@ -567,7 +629,38 @@ class Symbolic:
         if not any(_symbols(self.type(v).shape) for v in numbers):
             return False
         root, chain = self.recorder.root(event.inputs[0])
-        return event.copied or root in self.recorder.copied or any(n not in _IN_ORDER for n, _ in chain)
+        in_order = all(n in _IN_ORDER for n, _ in chain)
+        if root in self.recorder.copied or event.copied and in_order:
+            return True
+        return not in_order and self._copies(event, root, chain) is not event.copied
+
+    def _copies(self, event: Any, root: int, chain: tuple) -> bool | None:
+        """Whether a reshape of a view of what lies row by row copies; what decides it is a guard, then.
+
+        None where it isn't known.
+        """
+        views = [step for step in self.recorder.steps if getattr(step, "op", None) and step.op.traits.view]
+        at, number, steps = {step.outputs[0]: step for step in views}, event.inputs[0], []
+        while number != root:
+            if number not in at:
+                return None
+            steps.append(at[number])
+            number = at[number].inputs[0]
+        if 0 in self.recorder.types[root].shape:
+            return None
+        needed: list[Condition] = []
+        with limits(self.limits), conditions(needed, self.sizes):
+            layout: Any = strides.contiguous(self.type(root).shape)
+            for step in reversed(steps):
+                attrs, shape = self.attributes(step), self.type(step.outputs[0]).shape
+                layout = strides.through(layout, step.op.name, attrs, shape)
+                if layout is None:
+                    return None
+            found = strides.copies(layout, self.type(event.outputs[0]).shape)
+        if found is event.copied:
+            for condition in needed:
+                self.need(condition)
+        return found
 
     def hold_to(self, conditions: Sequence[Condition]) -> None:
         """Have the conditions of the finished graph be guards.  Raises Mismatch where one does not hold."""
@@ -583,6 +676,17 @@ class Symbolic:
         return Condition(self.settled(condition.left), condition.relation, self.settled(condition.right))
 
     # ---- the walk backwards ----
+    @contextmanager
+    def walk(self):
+        """Within this, what is heard is the engine's own, or that of a step."""
+        self.catch_up(len(self.recorder.steps))
+        before, self._walking = self._walking, True
+        try:
+            yield
+            self.before_step()
+        finally:
+            self._walking = before
+
     def before_step(self) -> None:
         """A step of a backward begins: what was heard since the last are sums of cotangents and the like."""
         if self.busy:
@@ -624,17 +728,34 @@ class Symbolic:
         known = self._nodes.get(id(n))
         if self.recorder.reason is not None or self._matched > begin:
             return found
-        if known is None or known[0] is not n:
+        told = UNKNOWN
+        if known is not None and known[0] is n:
+            told = self._shadowed(_rule_of(n.plan.op), ((self, known[1], n, g), {}), begin)
+        if told is UNKNOWN:
+            if any(map(_tells_sizes, self.recorder.steps[begin:])):
+                self.pin_all("a gradient was heard of what is written on tensors alone")
             self._alone(begin)
-        else:
-            self._shadowed(_rule_of(n.plan.op), ((self, known[1], n, g), {}), begin)
         return found
+
+
+def _is_idle(node: Node) -> bool:
+    """Whether a node is no op on tensors, which hand their operand through: no dimension is squeezed."""
+    return node.op.name == "squeeze" and node.outputs[0].type.shape == node.inputs[0].type.shape
+
+
+def _tells_sizes(step: Any) -> bool:
+    """Whether numbers among the attributes of what was heard may be sizes."""
+
+    def told(given: Any) -> bool:
+        return any(map(told, given)) if isinstance(given, tuple) else type(given) is int
+
+    return any(map(told, (getattr(step, "attrs", None) or {}).values()))
 
 
 def _rule_of(op: Op) -> Callable:
     def gradient(symbolic: Symbolic, event: Any, n: Any, g: Any) -> list[Value | None]:
         given = g if type(g) is list else [g, *n.plan.unused]
-        inputs = tuple(None if v is None else symbolic.value(v) for v in event.inputs)
+        inputs = tuple([symbolic.input(event, at) for at in range(len(event.inputs))])
         outputs = tuple(map(symbolic.value, event.outputs))
         node = Node(op, inputs, outputs, symbolic.attributes(event))
         cotangents = tuple([None if x is None else symbolic.of_array(x) for x in given])

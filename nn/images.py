@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, prod
 from typing import Any
 
 import numpy as np
 
 from ..ir import dtypes
+from ..ir.dims import Dim
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
+from ..ir.graph import active
+from ..ir.table import FUNCTIONS, has_symbols, of_sizes, tabled
 from ..runtime import Tensor, ops, tensor
 
 # A tap: for each place of the output along one dimension, an index into the input and its weight.
@@ -88,17 +91,52 @@ def _smoothing(size: int, out: int, scale: float | None, align_corners: bool, cu
     return weights / weights.sum(1, keepdims=True)
 
 
-def _resized(x: Tensor, dim: int, taps: list[Tap]) -> Tensor:
-    """The weighted sum of what lies at the taps' indices along `dim`."""
-    row = (-1, *(1,) * (x.ndim - 1 - dim))
+def _taps(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> list[Tap]:
+    at = _sources(size, out, scale, align_corners, cubic)
+    return _cubic_taps(at, size) if cubic else _linear_taps(at, size)
 
-    def part(index: np.ndarray, weight: np.ndarray) -> Tensor:
-        return x.index_select(dim, tensor(index)) * tensor(weight).to(x.dtype).reshape(row)
 
-    found = part(*taps[0])
-    for tap in taps[1:]:
-        found = found + part(*tap)
+tabled("nearest", _nearest)
+tabled("smoothing", _smoothing)
+tabled("tap", lambda which, *how: _taps(*how)[which][0])
+tabled("weight", lambda which, *how: _taps(*how)[which][1])
+
+
+def _made(name: str, args: tuple, shape: tuple, whole: bool = False) -> Any:
+    """A tensor of what a function makes of sizes; where they are symbols, what stands for it."""
+    if has_symbols(args):
+        return of_sizes(active(), name, args, shape, whole)
+    return tensor(FUNCTIONS[name](*args))
+
+
+def _resized(x: Tensor, dim: int, how: tuple) -> Tensor:
+    """The weighted sum of what lies at the taps' indices along `dim`.  how: as of `_taps`."""
+    row, size = (-1, *(1,) * (x.ndim - 1 - dim)), how[1:2]
+    several = None if has_symbols(how) else _taps(*how)
+
+    def part(which: int) -> Tensor:
+        if several is None:
+            index, weight = _made("tap", (which, *how), size, True), _made("weight", (which, *how), size)
+        else:
+            index, weight = map(tensor, several[which])
+        return x.index_select(dim, index) * weight.to(x.dtype).reshape(row)
+
+    found = part(0)
+    for which in range(1, 4 if how[-1] else 2):
+        found = found + part(which)
     return found
+
+
+def _scaled(size: Any, scale: float) -> Any:
+    """The size that is `scale` times as large, rounded down."""
+    if isinstance(size, Dim):
+        times, parts = (scale, 1) if isinstance(scale, int) else scale.as_integer_ratio()
+        if isinstance(scale, Dim) or times < _EXACT and parts < _EXACT:  # products are exact, then
+            return size * times // parts
+    return floor(size * scale)
+
+
+_EXACT = 1 << 20
 
 
 def _output_sizes(sizes: tuple, size: Any, scale_factor: Any) -> tuple[tuple, tuple]:
@@ -112,11 +150,11 @@ def _output_sizes(sizes: tuple, size: Any, scale_factor: Any) -> tuple[tuple, tu
         raise ArgumentValueError(
             f"interpolate: one value or {n} are wanted for {n} spatial dimensions: {given!r}"
         )
-    if not all(isinstance(x, (int, float)) and 0 < x < 2**63 for x in every):
+    if not all(isinstance(x, Dim) and x > 0 or isinstance(x, (int, float)) and 0 < x < 2**63 for x in every):
         raise ArgumentValueError(f"interpolate: sizes and scale factors must be positive, not {given!r:.60}")
     if size is not None:
         return every, (None,) * n
-    return tuple(floor(a * s) for a, s in zip(sizes, every)), every
+    return tuple(_scaled(a, s) for a, s in zip(sizes, every)), every
 
 
 def interpolate(
@@ -174,14 +212,13 @@ def interpolate(
     x = input
     for dim, a, b, scale in zip(range(2, n + 2), sizes, out, scales):
         if mode.startswith("nearest"):
-            x = x.index_select(dim, tensor(_nearest(a, b, scale, mode == "nearest-exact")))
+            x = x.index_select(dim, _made("nearest", (a, b, scale, mode == "nearest-exact"), (b,), True))
         elif antialias:
-            weights = _smoothing(a, b, scale, bool(align_corners), mode == "bicubic")
-            to = tensor(weights).to(x.dtype)
+            how = a, b, scale, bool(align_corners), mode == "bicubic"
+            to = _made("smoothing", how, (b, a)).to(x.dtype)
             x = ops.matmul(to, x) if dim == 2 else ops.matmul(x, to.T)
         elif a != b or scale not in (None, 1):
-            at = _sources(a, b, scale, bool(align_corners), mode == "bicubic")
-            x = _resized(x, dim, _cubic_taps(at, a) if mode == "bicubic" else _linear_taps(at, a))
+            x = _resized(x, dim, (a, b, scale, bool(align_corners), mode == "bicubic"))
     return ops.apart(x, input)
 
 
@@ -206,6 +243,21 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
+def _grid(align_corners: bool, *sizes: int) -> np.ndarray:
+    """The places of pixels, x first, and a one.  Shapes: [1, pixels, dimensions + 1]."""
+
+    def line(k: int) -> np.ndarray:
+        if align_corners:
+            return np.linspace(-1.0, 1.0, k) if k > 1 else np.zeros(1)
+        return (np.arange(k) * 2.0 + 1.0) / k - 1.0
+
+    axes = np.meshgrid(*map(line, sizes), indexing="ij")[::-1]
+    return np.stack([*axes, np.ones(sizes)], -1).reshape(1, -1, len(sizes) + 1)
+
+
+tabled("grid", _grid)
+
+
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """The places, for `grid_sample`, at which an affine map takes the pixels of an output of `size`.
 
@@ -220,14 +272,8 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
             f"theta: {theta._meta}",
         )
 
-    def line(k: int) -> np.ndarray:
-        if align_corners:
-            return np.linspace(-1.0, 1.0, k) if k > 1 else np.zeros(1)
-        return (np.arange(k) * 2.0 + 1.0) / k - 1.0
-
-    axes = np.meshgrid(*(line(k) for k in size[2:]), indexing="ij")[::-1]  # x first
-    base = np.stack([*axes, np.ones(size[2:])], -1).reshape(1, -1, n + 1)
-    places = ops.matmul(tensor(base).to(theta.dtype), theta.transpose(1, 2))
+    base = _made("grid", (bool(align_corners), *size[2:]), (1, prod(size[2:]), n + 1))
+    places = ops.matmul(base.to(theta.dtype), theta.transpose(1, 2))
     return places.reshape(size[0], *size[2:], n)
 
 

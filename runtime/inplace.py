@@ -7,6 +7,7 @@ own from the base anew, when it is next read.  So there is no second set of grad
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from sys import _getframe
 from typing import Any, cast
@@ -109,6 +110,8 @@ def _overlaps(data: np.ndarray) -> bool:
 def write(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     """Run `op` and leave its result in its first operand.  Raises InplaceError, ShapeError, DTypeError."""
     if not all([isinstance(o, Tensor) for o in operands]):
+        if modes.CHANGED and modes.local.values is not None:
+            return modes.local.values.write(op, operands, attrs)
         operands = lifted(op, operands)
     return overwrite(op, known_plan(op, operands, attrs), operands)
 
@@ -342,6 +345,7 @@ derivation.append(_derive_again)
 below.writes.append(write)
 
 
+@functools.cache
 def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
     if len(op.operands) == 2 and not op.variadic and not op.traits.mutates:

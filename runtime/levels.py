@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..ir.errors import TransformError
+from ..ir.graph import Value
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
 from . import modes
@@ -186,7 +187,12 @@ class Transformed(Arrayless):
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether a tensor has values that Python may look at: not inside of vmap, where there are many."""
+    """Whether a tensor has values that Python may look at: not inside of vmap, where there are many.
+
+    A graph's value has none.
+    """
+    if isinstance(x, Value):
+        return False
     while isinstance(x, Transformed):
         if x._level.axes:
             return False

@@ -13,8 +13,10 @@ import numpy as np
 from ml_dtypes import finfo
 
 from ..ir import dtypes
+from ..ir.dims import Dim
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.graph import Value
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
@@ -185,8 +187,10 @@ def randn(
     return _drawn("random_normal", shape, generator, dtype, device, requires_grad, layout)
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: Any) -> Any:
     """A bound or a size.  Raises ArgumentError for what is no integer."""
+    if isinstance(value, Dim):
+        return value
     if isinstance(value, float) or not hasattr(value, "__index__"):
         raise ArgumentError(f"{name} must be an int, not {type(value).__name__}")
     return value.__index__()
@@ -194,6 +198,8 @@ def _whole(name: str, value: Any) -> int:
 
 def _check_bounds(name: str, low: int, high: int, dtype: DType) -> None:
     """Refuse bounds that the dtype can't hold: the numbers would not be uniform."""
+    if dtype is dtypes.int64 and (isinstance(low, Dim) or isinstance(high, Dim)):
+        return  # a size is one
     if not dtype.is_floating_point and low < high:
         limits = np.iinfo(dtype.numpy) if dtype is not dtypes.bool_ else None
         least, most = (limits.min, limits.max) if limits else (0, 1)
@@ -295,12 +301,12 @@ def normal(
     pin_memory=False, requires_grad=False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
-    several = isinstance(std, Tensor)
+    several = isinstance(std, (Tensor, Value))
     if (has_values(std) and bool((std < 0).any())) if several else std < 0:
         what = "all elements of std >= 0.0" if several else f"std >= 0.0, but found std {std}"
         raise ArgumentValueError(f"normal expects {what}: a standard deviation can't be negative")
     if size is None:
-        given = [x for x in (mean, std) if isinstance(x, Tensor)]
+        given = [x for x in (mean, std) if isinstance(x, (Tensor, Value))]
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
@@ -326,7 +332,8 @@ def empty_of(input: Tensor) -> Tensor:
 
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None) -> Tensor:
     """Places of the last dimension, drawn in proportion to its weights.  Shapes: [m, n] -> int64[m, k]."""
-    return draw("random_multinomial", num_samples, replacement, generator=generator, operand=as_tensor(input))
+    weights = input if isinstance(input, Value) else as_tensor(input)
+    return draw("random_multinomial", num_samples, replacement, generator=generator, operand=weights)
 
 
 def _floats(name: str, **operands: Any) -> tuple[Tensor, ...]:
@@ -514,7 +521,7 @@ def _where_values_are(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def fill(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self if self._meta.device is not CPU else method(self, *args, **kwargs)
+        return self if self.device is not CPU else method(self, *args, **kwargs)
 
     return fill
 

@@ -266,12 +266,14 @@ def _move(running: Any, value: Any, share: Any, n: int | None = None) -> None:
     """
     if running is None:
         return
-    weight, value = share if n is None else share * n / (n - 1), value.detach()
+    value = value.detach()
+    if n is not None:  # as operands: a size may be a symbol
+        value = value * n / (n - 1)
     running.mul_(1 - share)
     if isinstance(share, (int, float)):
-        running.add_(value, alpha=weight)
+        running.add_(value, alpha=share)
     else:
-        running.add_(value * weight)
+        running.add_(value * share)
 
 
 # Over groups of channels

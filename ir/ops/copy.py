@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dims import same
+from ..dims import Dim, same
 from ..dtypes import converter
 from ..errors import ArgumentError, ShapeError
 from ..op import Traits, define
@@ -71,7 +71,7 @@ def _bind_fill(input: Any, value: Any) -> tuple:
     """Every element replaced by the number `value`.  Shapes: [...] -> [...].  Raises ArgumentError."""
     if hasattr(value, "item"):
         value = value.item()
-    if not isinstance(value, (bool, int, float, complex)):
+    if not isinstance(value, (bool, int, float, complex, Dim)):
         raise ArgumentError(f"fill_(value): value must be a number, not {type(value).__name__}")
     return (input,), {"value": value}
 

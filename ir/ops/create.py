@@ -248,7 +248,7 @@ def bind_logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
 
 
 def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, device: Any) -> dict[str, Any]:
-    if not isinstance(steps, int) or steps < 0:
+    if not isinstance(steps, (int, Dim)) or steps < 0:
         raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
     if dtype is not None and _dtype(op, dtype).category == "bool":
         raise DTypeError(f"{op}: does not make bool")

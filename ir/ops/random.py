@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from .. import lowering
+from ..dims import Dim
 from ..dtypes import FLOATS, DType, as_dtype, bfloat16, bool_, default_dtype, float16, float32, float64, int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
@@ -221,9 +222,10 @@ def _bind_integers(state, low, high, size, *, dtype=None):
     dtype = dtype or int64
     if high <= low:
         raise ArgumentValueError(f"randint: low must be less than high, not {low} and {high}")
-    if high - low >= 1 << 64:
+    if not isinstance(high - low, Dim) and high - low >= 1 << 64:
         raise ArgumentValueError(f"randint: the range {low} ... {high} doesn't fit into 64 bits")
-    return (state,), {"low": int(low), "high": int(high), "size": tuple(size), "dtype": dtype}
+    low, high = (n if isinstance(n, Dim) else int(n) for n in (low, high))
+    return (state,), {"low": low, "high": high, "size": tuple(size), "dtype": dtype}
 
 
 def _scaled(high: Any, low: Any, span: int, u64: Callable) -> Any:
@@ -279,9 +281,9 @@ def _bind_permutation(state, n, *, dtype=None):
     most = (
         np.iinfo(made.numpy).max if made.category == "int" else 2 ** (ml_dtypes.finfo(made.numpy).nmant + 1)
     )
-    if n - 1 > most:
+    if not (made is int64 and isinstance(n, Dim)) and n - 1 > most:
         raise ArgumentValueError(f"randperm: n is too large for result tensor type: {n} and {made.name}")
-    return (state,), {"n": int(n), "dtype": made}
+    return (state,), {"n": n if isinstance(n, Dim) else int(n), "dtype": made}
 
 
 def _permutation(state: np.ndarray, *, n: int, dtype: DType) -> np.ndarray:

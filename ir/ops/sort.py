@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import lowering
+from ..dims import Dim
 from ..dtypes import bool_, int64
 from ..errors import DTypeError, ShapeError
 from ..op import composite, define
@@ -99,7 +100,8 @@ def bind_topk(input, k, dim=-1, largest=True, sorted=True):
     DimError, ShapeError for k outside [0, n].
     """
     dim = dim_of("topk", dim, input.ndim)
-    return (input,), {"k": int(k), "dim": dim, "largest": bool(largest), "sorted": bool(sorted)}
+    k = k if isinstance(k, Dim) else int(k)
+    return (input,), {"k": k, "dim": dim, "largest": bool(largest), "sorted": bool(sorted)}
 
 
 def _infer_topk(input: Type, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Type, Type]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..dims import same
+from ..dims import minimum, number_of, same
 from ..errors import DTypeError, ShapeError
 from ..op import composite
 from ..shapes import dim_of
@@ -20,7 +20,7 @@ def unbind(input, dim=0):
     """Take a dimension apart.  Returns a tuple with one view per place of it.  Raises DimError."""
     dim = dim_of("unbind", dim, input.ndim)
     size = input.shape[dim] if input.ndim else 0
-    return parts("unbind", input, dim, [("int", i) for i in range(size)])
+    return parts("unbind", input, dim, [("int", i) for i in range(number_of(size))])
 
 
 def _cut(op: str, input: Any, dim: int, bounds: Sequence) -> tuple:
@@ -54,7 +54,9 @@ def split(tensor, split_size_or_sections, dim=0):
         return _cut("split", tensor, dim, _sums(size))
     if size < 0 or (size == 0 and n != 0):
         raise ShapeError(f"split expects split_size to be greater than 0, not {size}")
-    return _cut("split", tensor, dim, [*range(0, n, size), n] if n else [0, 0])
+    if n == 0:
+        return _cut("split", tensor, dim, [0, 0])
+    return _cut("split", tensor, dim, [*(i * size for i in range(number_of((n + size - 1) // size))), n])
 
 
 @composite(by_type=True)
@@ -100,7 +102,7 @@ def tensor_split(input, indices_or_sections, dim=0):
     if sections > MOST_SECTIONS:
         raise ShapeError(f"tensor_split: sections are at most {MOST_SECTIONS}, not {sections}")
     size, longer = divmod(n, sections)
-    return _cut("tensor_split", input, dim, _sums([size + (i < longer) for i in range(sections)]))
+    return _cut("tensor_split", input, dim, [i * size + minimum(i, longer) for i in range(sections + 1)])
 
 
 def _places(given: Any) -> Any:

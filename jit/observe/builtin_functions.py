@@ -6,6 +6,7 @@ import _abc
 import _thread
 import builtins
 import functools
+import math
 import operator
 import os
 import sys
@@ -16,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime import Tensor
+from ...runtime import Size, Tensor
 from .. import draws
 from . import policy
 from .class_checks import is_callable, is_instance, is_subclass
 from .kinds import ATOMS, MISSING, Builtin, Function, lookup
 from .methods import Methods
-from .numbers import LIFTED, is_number, raw, spelled
+from .numbers import LIFTED, LiftedSize, is_number, raw, spelled
 from .operators import BINARY, COMPARISONS, UNARY
 from .sinks import sink_of, text_of
 
@@ -391,12 +392,30 @@ class BuiltinFunctions(Methods):
         if not all(map(is_number, [*map(raw, given), total])):
             return sum(map(self.plain, numbers), self.plain(start))
         first, *rest = map(spelled, given)
-        return self.numbers.computed(total, f"{self.const(sum)}(({', '.join(rest)},), {first})", closed=False)
+        text = f"{self.const(sum)}(({', '.join(rest)},), {first})"
+        made = self.numbers.computed(total, text, closed=False)
+        self.sizes.of_function(sum, given, made)
+        return made
+
+    def _divmod(self, a: Any, b: Any) -> Any:
+        if type(a) in LIFTED or type(b) in LIFTED:
+            if type(raw(a)) is type(raw(b)) is int and raw(b):
+                return self.filled(tuple, (self.binary("//", a, b), self.binary("%", a, b)))
+        return self._pure(divmod, (self.plain(a), self.plain(b)), {})
+
+    def _prod(self, items: Any) -> Any:
+        """`math.prod` of ints, some of which are lifted."""
+        if type(items) in (list, tuple, Size, LiftedSize) and not self.refused:
+            values = self.unpack(items, lift=True)
+            if any(type(x) in LIFTED for x in values) and all(type(raw(x)) is int for x in values):
+                return functools.reduce(lambda a, b: self.binary("*", a, b), values)
+        return self._pure(math.prod, (self.plain(items),), {})
 
     def _extreme(self, function: Callable, *args: Any) -> Any:
         """`max(items)` or `min(items)` of numbers some of which are lifted."""
         if len(args) == 1 and not self.refused:
-            values = self.unpack(self.plain(args[0]), lift=True)
+            items = args[0] if type(args[0]) is LiftedSize else self.plain(args[0])
+            values = self.unpack(items, lift=True)
             if len(values) == 1 and type(values[0]) in LIFTED:
                 return values[0]
             if len(values) > 1 and (found := self.of_numbers(function, tuple(values))) is not MISSING:
@@ -441,7 +460,7 @@ _RULES: dict[Any, Callable] = {
     builtins.ascii: _R._ascii, builtins.format: _R._format, builtins.iter: _R._iter,
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
-    builtins.sum: _R._sum,
+    builtins.sum: _R._sum, builtins.divmod: _R._divmod, math.prod: _R._prod,
     builtins.max: lambda self, *args: self._extreme(max, *args),
     builtins.min: lambda self, *args: self._extreme(min, *args),
     operator.getitem: lambda self, o, k: self.item(o, k),

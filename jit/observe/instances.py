@@ -30,7 +30,7 @@ from .kinds import (
     lookup,
     of_lamina,
 )
-from .numbers import LIFTED
+from .numbers import LIFTED, LiftedSize
 
 # What C code asks of an object that has not the special method of a class of numbers.
 _ASKED_NEXT = {int: ("__index__",), float: ("__index__",), complex: ("__float__", "__index__")}
@@ -182,6 +182,8 @@ class Instances(BuiltinFunctions):
 
     def _consumer(self, kind: Any, args: tuple, kwargs: Any) -> Any:
         """Classes of C that go through what they are given: list, zip, map, chain and their kin."""
+        if kind in (list, tuple) and len(args) == 1 and not kwargs and type(args[0]) is LiftedSize:
+            return self.filled(kind, self.unpack(args[0], lift=True))
         given = list(map(self.plain, args))
         kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         most = 1 if kind is reversed or issubclass(kind, dict) else len(given)

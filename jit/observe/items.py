@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...nn.members import Tracked
-from ...runtime import Size, Tensor
+from ...runtime import Size, Tensor, ops
 from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
@@ -87,6 +87,7 @@ class Items(Contents):
         o = self.plain(o)
         if issubclass(type(o), Tensor) and self.sizes.concern(o, k) and self.sizes.are_sizes(k):
             if self.patched(o, "__getitem__") is None:
+                self._read_index(k)
                 return self.sizes.call(operator.getitem, (o, k), {})
         if self.numbers.about and issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
             if self.patched(o, "__getitem__") is None and (found := part(self, o, k)) is not None:
@@ -129,6 +130,16 @@ class Items(Contents):
         elif kind is memoryview or not self.is_fresh(o):
             self.refuse(f"an item of a {kind.__name__} was read")
         return o[k]
+
+    def _read_index(self, k: Any) -> None:
+        """Take an index for granted, but for sizes in it, which are guarded as they are used."""
+        for each in self.unpack(k, lift=True) if type(k) is tuple else (k,):
+            if type(each) is slice:
+                if self.is_known(each) and not self.is_fresh(each):
+                    for name in ("start", "stop", "step"):
+                        self.attribute(each, name)
+            elif type(each) not in LIFTED:
+                self.read_deep(each)
 
     def bare_index(self, k: Any) -> Any:
         """An index of which the numbers are guarded, those of slices in it too."""
@@ -269,7 +280,14 @@ class Items(Contents):
 
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
-        o, k = self.plain(o), self.bare_index(k)
+        o = self.plain(o)
+        if issubclass(type(o), Tensor) and self.sizes.concern(o, k, value) and self.sizes.are_sizes(k):
+            if self.patched(o, "__setitem__") is None:
+                self._read_index(k)
+                self.read_deep(value)
+                self.sizes.assign(o, k, value)
+                return
+        k = self.bare_index(k)
         if self.refused:
             o[k] = raw(value)
             return
@@ -457,6 +475,8 @@ class Items(Contents):
         if unseen and (places := self._places(o)) is not None:
             return places
         if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__iter__") is None:
+            if issubclass(kind, Tensor) and self.sizes.concern(o):
+                return self.iterator(self.call(ops.unbind, (o,)), unseen)
             return self.new(iter(o))
         if issubclass(type(o), ITERATORS) or kind in VIEWS:
             if not self.is_fresh(o):

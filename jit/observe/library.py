@@ -6,6 +6,7 @@ before it runs.  Where it would call the user's code, the library's Python is in
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ from .copies import is_bare
 from .kinds import ATOMS, MISSING, UNSUPPORTED, VIEWS, Function, lookup
 from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
-from .numbers import LIFTED, LiftedFloat, LiftedInt, raw
+from .numbers import LIFTED, LiftedFloat, LiftedInt, LiftedSize, raw
 from .on_values import on_values, records
 from .policy import DENIED_LIBRARY, DENIED_ROOMS, FUNCTION_ROOMS, INTERPRETED_ROOMS
 from .signatures import misfits
@@ -126,7 +127,8 @@ class Library(CalledBack):
 
     def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
-        if self.sizes.concern(args, kwargs) and self.sizes.are_sizes(args, kwargs):
+        walks = function in _WALKS and self.sizes.about
+        if not walks and self.sizes.concern(args, kwargs) and self.sizes.are_sizes(args, kwargs):
             return self._sized(function, args, kwargs)
         args, kwargs = self.bare(args, kwargs)
         decorates = bool(args) and issubclass(type(args[0]), _Mode)
@@ -137,6 +139,9 @@ class Library(CalledBack):
         of_one = (getattr(function, "__module__", None) or "").startswith(_DISTRIBUTIONS)
         asked = _distributions(args, kwargs) if of_one else []
         kept = [(o, o.__dict__.keys() | ()) for o in asked if self.is_known(o)]
+        if walks:  # whose steps are told one by one
+            with self.sizes.symbolic.walk():
+                return self.result(function(*args, **kwargs))
         found = function(*args, **kwargs)
         if any(o.__dict__.keys() != names for o, names in kept):
             self.refuse("a distribution keeps what it computes at its first use; later calls find it there")
@@ -148,9 +153,6 @@ class Library(CalledBack):
         for value in (*args, *kwargs.values()):
             for each in value if type(value) in (tuple, list, Size) else (value,):
                 self._given(function, raw(each))
-        if function in _WALKS:  # whose steps are told one by one
-            args, kwargs = self.bare(args, kwargs)
-            return self.result(function(*args, **kwargs))
         if function.__name__ in _CASTS:
             return self.result(self.sizes.cast(function, args, kwargs))
         return self.result(self.sizes.call(function, args, kwargs, on_values(function)))
@@ -163,6 +165,12 @@ class Library(CalledBack):
         made = self.shape_of(sizes)
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         return made if dim is None else self.item(made, dim)
+
+    def _numel_of_size(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.shape.numel()`."""
+        if type(args[0]) is not LiftedSize:
+            return self.op(function, args, kwargs)
+        return self.call(math.prod, (args[0],))
 
     def _numel(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.numel()`."""
@@ -567,7 +575,7 @@ class Library(CalledBack):
 
     def _in_rows(self, given: Any) -> tuple[tuple[int, ...], list[Any]]:
         """The shape of lists within lists, and their numbers; none where those are too many, or uneven."""
-        if type(given) not in (list, tuple):
+        if type(given) not in (list, tuple, LiftedSize):
             return (), [given]
         if not 0 < len(given) <= _SEVERAL:
             return (), []
@@ -591,6 +599,8 @@ class Library(CalledBack):
     def _full_like(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`full_like(x, n)`, `x.new_full(size, n)` and `x.fill_(n)` of a lifted number."""
         x, *rest = args
+        if self.sizes.concern(*args) and self.sizes.are_sizes(*args):
+            return self.op(function, args, kwargs)
         if kwargs or not rest or type(rest[-1]) not in LIFTED or not issubclass(type(x), Tensor):
             return self.op(function, args, kwargs)
         # A copy refuses more than `fill_` does: leaves, and elements that share a place.
@@ -645,7 +655,7 @@ _APPLY = Op.__call__
 # Which ops these are hangs on dtypes and on how elements lie, and on no size.
 _CASTS = frozenset((
     "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "long", "int", "bool",
-    "clone", "detach",
+    "clone", "detach", "requires_grad_", "retain_grad",
 ))  # fmt: skip
 _WALKS = frozenset(map(unwrapped, (vars(Tensor)["backward"], autograd.backward, autograd.grad)))
 _LIST_INIT = unwrapped(ModuleList.__init__)
@@ -682,6 +692,7 @@ _HANDLERS: dict[Any, Callable] = {
     unwrapped(vars(Tensor)["item"]): Library._item,
     unwrapped(vars(Tensor)["size"]): Library._size,
     unwrapped(vars(Tensor)["numel"]): Library._numel,
+    unwrapped(vars(Size)["numel"]): Library._numel_of_size,
     unwrapped(vars(Tensor)["tolist"]): Library._tolist,
     unwrapped(vars(Tensor)["numpy"]): Library._numpy,
     unwrapped(creation.tensor): Library._tensor_of_number,

@@ -88,14 +88,16 @@ class LiftedNumbers:
     Each stands in a slot of its own, whose name is its whole expression: nothing nests, and what is computed
     in one way has one slot.  Whoever was told the bare value of one is behind a guard of it (`plain`).
 
-    lift: the slots (`Reason.slot`) that are known to change, and how often they did.  about: whether there
-    are lifted numbers.  picked: parts of tensors at places that change, see indices.py.  held: the answers
-    of which the value is guarded after all, which the run adds to.  clocks: what clocks told.
+    lift: the slots (`Reason.slot`) that are known to change, and how often they did. about: whether there
+    are lifted numbers. of_sizes: expressions of sizes alone, by the stretches that compute them. picked:
+    parts of tensors at places that change, see indices.py. held: the answers of which the value is
+    guarded after all, which the run adds to. clocks: what clocks told.
     """
 
     def __init__(self, guards: GuardText, lift: dict[tuple, int], held: set[tuple]):
         self.lift, self.held = lift, held
         self.about = False
+        self.of_sizes: dict[str, Part] = {}
         self.picked: list[Any] = []
         self.clocks = Clocks(guards)
         self.pinned: Callable[[str], None] = _nothing  # told each expression whose value is guarded
@@ -209,6 +211,10 @@ class LiftedNumbers:
             return bare
         return value
 
+    def is_guarded(self, expression: str) -> bool:
+        """Whether the value of a lifted number is guarded."""
+        return expression in self._guarded
+
     def computed(self, value: Any, expression: str, closed: bool = True) -> Any:
         """A number that Python computed of lifted ones, lifted too; equal expressions share a slot.
 
@@ -231,6 +237,8 @@ class LiftedNumbers:
                 kind = type(value).__name__
                 self._guards.check(f"type(v) is not {kind}", f"the class of {self._words[at]}")
             standing = self._computed[expression] = lifted(value, f"S[{at}]")
+            if slots and not late and all(slot in self.of_sizes for slot in slots):
+                self.of_sizes[f"S[{at}]"] = self._guards.part
             told = set().union(*(self._answers.get(slot, ()) for slot in slots))
             if told:
                 self._answers[standing.expression] = told

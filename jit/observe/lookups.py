@@ -19,7 +19,7 @@ from ...runtime import Size, Tensor
 from ...runtime.tensor import fields as fields_of_tensor
 from .binding import Binding, dictionary_getter, is_plain
 from .kinds import ATOMS, MISSING, TRANSPARENT, VIEWS, Function, Method, heap_class, lookup, of_lamina
-from .numbers import LiftedInt, raw, spelled
+from .numbers import LiftedInt, LiftedSize, raw, spelled
 from .on_values import OF_VALUES
 from .spelling import MODULE
 
@@ -35,6 +35,10 @@ _OPAQUE = {
 # What is the same of each array of a tensor's type, and methods that ask the tensor.
 _OF_TYPES = (types.UnionType, types.GenericAlias)  # `int | None` and `list[int]`, which nothing changes
 _KNOWN_OF_SHOWN = ("shape", "ndim", "dtype", "size", "nbytes", "itemsize", "item", "tolist")
+
+
+# What these attributes of tensors are hangs on no size.
+_SIZELESS = frozenset(("dtype", "device", "ndim", "requires_grad", "is_leaf", "grad", "grad_fn"))
 
 
 class Lookups(Binding):
@@ -54,6 +58,8 @@ class Lookups(Binding):
         """`o.name`, or `getattr(o, name, default)`.  Raises AttributeError."""
         if self.written.touched and name not in self.written.touched.get(id(o), (name,)):
             self.refuse(f"{type(o).__name__}.{name} was read after it had been changed by unknown code")
+        if name == "numel" and type(o) is LiftedSize:
+            return types.MethodType(vars(Size)[name], o)
         if default is MISSING:
             return self._attribute(self.plain(o), name)
         try:
@@ -213,7 +219,7 @@ class Lookups(Binding):
             self._own_absent(o, own, name)
         if issubclass(type(held), property) and self.of_user(held.fget):
             return self.call(held.fget, (o,))
-        if self.sizes.concern(o) and issubclass(type(held), property):
+        if self.sizes.concern(o) and issubclass(type(held), property) and name not in _SIZELESS:
             again = OF_VALUES.get(name, operator.attrgetter(name))
             return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}, again))
         return self.made(getattr(o, name))

@@ -97,7 +97,23 @@ SEARCHES = frozenset((bisect.bisect_left, bisect.bisect_right))  # among numbers
 TAKING = (
     FUNCTIONS
     | SEARCHES
-    | {pow, print, str, repr, format, list, tuple, sum, any, all, isinstance, zip, enumerate}
+    | {
+        divmod,
+        math.prod,
+        pow,
+        print,
+        str,
+        repr,
+        format,
+        list,
+        tuple,
+        sum,
+        any,
+        all,
+        isinstance,
+        zip,
+        enumerate,
+    }
 )
 METHODS: dict[type, frozenset[str]] = {
     list: frozenset(("append", "insert")), deque: frozenset(("append", "appendleft")),

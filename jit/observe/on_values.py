@@ -6,15 +6,19 @@ A function of tensors that meets a value asks here (`modes.on_values`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ...ir.dims import Dim
+from ...ir.dtypes import DType
 from ...ir.graph import Value, active
 from ...ir.op import COMPOSITES, REGISTRY, Op
 from ...ir.ops.random import draws
 from ...runtime import Tensor
 from ...runtime.dispatch import EAGER, torch_names
+from ...runtime.inplace import inplace
 from ...runtime.modes import UNSERVED
 from ...runtime.refusal import unwrapped
 
@@ -32,6 +36,45 @@ OF_VALUES: dict[str, Callable[[Value], Any]] = {
 }
 
 
+def _to(x: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """`x.to(dtype)` and `x.to(other)`.  Raises AttributeError for what else `to` takes."""
+    for given in args:
+        dtype = given.dtype if isinstance(given, Value) else given
+    if len(args) > 1 or kwargs or not isinstance(dtype, DType):
+        raise AttributeError("a value of a graph has no `to` of these arguments")
+    return x if dtype is x.dtype else REGISTRY["cast"](x, dtype=dtype)
+
+
+def _assign(x: Value, index: Any, value: Any) -> None:
+    """`x[index] = value`: where the index is basic and sizes fit, a copy into a view; else as written."""
+    items = index if isinstance(index, tuple) else (index,)
+    basic = all(item is None or item is Ellipsis or type(item) in (int, slice, Dim) for item in items)
+    if not isinstance(value, (Value, Tensor)):
+        if not isinstance(value, (bool, int, float)):
+            raise AttributeError("a value of a graph is assigned numbers and tensors")
+        value = active().constant(np.asarray(value, x.dtype.numpy))
+    if basic and (x.ndim or isinstance(index, tuple)):
+        part = x[index]
+        if not value.ndim or len(value.shape) == len(part.shape) and tuple(value.shape) == part.shape:
+            _written(REGISTRY["copy"], part, value)
+            return
+    COMPOSITES["setitem_"].function(x, index, value)
+
+
+# Methods of tensors that are not written with ops.  Where a history ends is no matter of types.
+_METHODS: dict[str, Callable] = {
+    "detach": lambda x: x,  # the same memory
+    "to": _to,
+    "type_as": lambda x, other: _to(x, other),
+    "zero_": lambda x: _written(REGISTRY["fill"], x, 0),
+    "fill_": lambda x, value: _written(REGISTRY["fill"], x, value),
+    "__setitem__": _assign,
+    "dim": Value.dim,
+    "is_floating_point": lambda x: x.dtype.is_floating_point,
+    "is_complex": lambda x: x.dtype.is_complex,
+}
+
+
 @functools.cache
 def records(count: int) -> dict[Callable, tuple[Op, bool]]:
     """The functions and methods of so many ops, with the op and whether it is the form that writes."""
@@ -42,14 +85,24 @@ def records(count: int) -> dict[Callable, tuple[Op, bool]]:
         for name in (op.name, *op.aliases):
             if op.traits.inplace and (apply := vars(Tensor).get(f"{name}_")) is not None:
                 found[unwrapped(apply)] = op, True
+        if op.traits.inplace:
+            found[unwrapped(inplace(op))] = op, True
     return found
+
+
+@functools.cache
+def _methods() -> dict[Callable, Callable]:
+    return {unwrapped(vars(Tensor)[name]): method for name, method in _METHODS.items()}
 
 
 def on_values(function: Callable) -> Callable:
     """What a function of tensors is on values."""
     inner = unwrapped(function)
     if (found := records(len(REGISTRY)).get(inner)) is not None:
-        return functools.partial(_applied, found[0])
+        op, written = found
+        return functools.partial(_written if written else _applied, op)
+    if (method := _methods().get(inner)) is not None:
+        return method
     name = getattr(inner, "__name__", "")
     if (op := REGISTRY.get(name)) is not None and getattr(inner, "__wrapped__", None) in EAGER.values():
         return functools.partial(_applied, op)
@@ -72,6 +125,26 @@ class Answer:
             return UNSERVED
         return on_values(function)(*args, **kwargs)
 
+    def value(self, x: Any) -> Any:
+        """The value for a tensor, one that the library has, or that a call has made of numbers."""
+        return self._symbolic.met(x)
+
+    def attribute(self, x: Value, name: str) -> Any:
+        """What a value has of that which tensors have.  Raises AttributeError."""
+        if name in OF_VALUES:
+            return OF_VALUES[name](x)
+        held = next((vars(kind)[name] for kind in Tensor.__mro__ if name in vars(kind)), None)
+        if isinstance(held, property) and held.fget is not None:
+            return held.fget(x)
+        if callable(held) and not name.startswith("__"):
+            return functools.partial(on_values(held), x)
+        raise AttributeError(f"a value of a graph has no {name}", name=name, obj=x)
+
+    def write(self, op: Op, operands: tuple, attrs: Mapping[str, Any]) -> Any:
+        """Write the result of an op over its first operand, as `inplace.write` does."""
+        active().emit(op, operands, attrs)
+        return operands[0]
+
     def draw(self, name: str, args: tuple, generator: Any, operand: Any, kwargs: dict[str, Any]) -> Any:
         """Random numbers, as `random.draw` has them."""
         op, state = REGISTRY[name], self._symbolic.state()
@@ -87,6 +160,12 @@ def _stands(given: Any, deep: int) -> bool:
     if isinstance(given, (Value, Dim)):
         return True
     return bool(deep) and isinstance(given, (tuple, list)) and any(_stands(x, deep - 1) for x in given)
+
+
+def _written(op: Op, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """A node for a write: what was written stays the value that it was, of a type."""
+    _applied(op, x, *args, **kwargs)
+    return x
 
 
 def _applied(op: Op, *args: Any, **kwargs: Any) -> Any:

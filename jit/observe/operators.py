@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import int64
 from ...nn.members import Tracked
 from ...runtime import Parameter, Size, Tensor
 from ..facts import exact, holds_nan, literal
@@ -54,6 +55,7 @@ COMPARISONS: dict[str, tuple[str, str, Callable]] = {
 }  # fmt: skip
 _LIFTING = frozenset("+ - * / // % ** & | ^ << >>".split())  # operators of numbers that give a number
 _OF_TENSORS = frozenset("+ - * / // % **".split())  # operators of a tensor that take a lifted number
+_OF_WHOLE = frozenset("+ - * / // %".split())  # those of a tensor of integers that take a size
 _EXACT = (-2, -1, -0.5, 0, 0.5, 1, 2, 3)  # exponents that ops take for products and roots
 _CLOSED = frozenset("+ - * / // %".split())  # of which the classes of the operands tell that of the result
 
@@ -121,6 +123,11 @@ class Operators(Items):
             return run(*operands)
         return self.sizes.operator(run, plain, operands)
 
+    def _whole_and_size(self, a: Any, b: Any) -> bool:
+        """Whether of two operands one is a tensor of integers, the other a size: an operand there."""
+        x, n = (a, b) if issubclass(type(a), Tensor) else (b, a)
+        return type(x) is Tensor and x.dtype is int64 and type(n) is LiftedInt and self.sizes.is_size(n)
+
     # ---- arithmetic ----
     def binary(self, symbol: str, a: Any, b: Any, inplace: bool = False) -> Any:
         """`a + b`, or `a += b`, for any operator.  Raises what Python raises."""
@@ -154,6 +161,9 @@ class Operators(Items):
                         made = self.numbers.computed(value, text, symbol in _CLOSED)
                         self.sizes.computed(symbol, a, b, made)
                         return made
+            if not self.refused and symbol in _OF_WHOLE and self._whole_and_size(a, b):
+                if self._unpatched(name, inplace, a, b):
+                    return self.sizes.call(run, (a, b), {}, plain)
             if not self.refused and symbol in _OF_TENSORS and _floating(bare):
                 self.exponent(b if symbol == "**" else None)
                 if self._unpatched(name, inplace, a, b):
@@ -211,7 +221,9 @@ class Operators(Items):
                 return value
             if is_number(value):
                 late = self.numbers.clocks.is_late(a.expression for a in args if type(a) in LIFTED)
-                return self.numbers.computed(value, text, closed=late and function not in OF_SEVERAL)
+                made = self.numbers.computed(value, text, closed=late and function not in OF_SEVERAL)
+                self.sizes.of_function(function, args, made)
+                return made
         return MISSING
 
     def _searched(self, function: Callable, items: Any, x: Any, *rest: Any) -> Any:
@@ -405,7 +417,10 @@ class Operators(Items):
         name, run = UNARY[symbol]
         if type(a) in LIFTED:
             if symbol != "~" and not self.refused:
-                return self.numbers.computed(run(raw(a)), f"{symbol}{a.expression}")
+                made = self.numbers.computed(run(raw(a)), f"{symbol}{a.expression}")
+                if symbol == "-":
+                    self.sizes.of_function(operator.neg, (a,), made)
+                return made
             a = self.plain(a)
         patched = self.patched(a, name)
         if patched is None and (self.refused or type(a) in ATOMS or self._is_native(a)):
@@ -433,6 +448,9 @@ class Operators(Items):
     def compare(self, symbol: str, a: Any, b: Any) -> Any:
         """`a < b` and its kin.  Raises what Python raises."""
         forward, backward, run = COMPARISONS[symbol]
+        if symbol in ("==", "!=") and LiftedSize in (type(a), type(b)) and not self.refused:
+            if {type(a), type(b)} <= {LiftedSize, Size, tuple}:
+                return self._same_sizes(a, b) is (symbol == "==")
         if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
             if not self.refused and is_number(bare[0]) and is_number(bare[1]):
@@ -443,9 +461,9 @@ class Operators(Items):
                 # the relation, not the value
                 self.check(f"({text}) is not {found}", f"whether {self.numbers.in_words(text)}")
                 return found
-            if not self.refused and _floating(bare):
+            if not self.refused and (whole := self._whole_and_size(a, b)) | _floating(bare):
                 if self.patched(a, forward) is None and self.patched(b, backward) is None:
-                    return self._on_tensors(run, run, a, b)
+                    return self.sizes.call(run, (a, b), {}) if whole else self._on_tensors(run, run, a, b)
             a, b = self.plain(a), self.plain(b)
         if self.refused or type(a) in _HEARD and type(b) in _HEARD:
             if self.patched(a, forward) is None and self.patched(b, backward) is None:
@@ -492,6 +510,13 @@ class Operators(Items):
         self.class_of(o)
         names = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
         return not any(type(lookup(type(o), name)) is Function for name in names)
+
+    def _same_sizes(self, a: Any, b: Any) -> bool:
+        """Whether shapes are equal: size by size, up to the first that differs."""
+        sides = self.unpack(a, lift=True), self.unpack(b, lift=True)
+        return len(sides[0]) == len(sides[1]) and all(
+            self.truth(self.compare("==", x, y)) for x, y in zip(*sides, strict=True)
+        )
 
     def _compare_containers(self, symbol: str, a: Any, b: Any) -> Any:
         """Compare item by item as C code does, so that a user's `==` is run like all his Python."""
@@ -545,6 +570,8 @@ class Operators(Items):
             return self.told(format(raw(value), spec), f"{self.const(format)}({value.expression}, {spec!r})")
         if type(value) is str and not spec:
             return value
+        if type(value) in (tuple, list) and not spec:
+            return self.converted(value, "s")
         if type(value) in ATOMS:
             return format(value, spec)
         return self.call(format, (value, spec))
@@ -559,10 +586,22 @@ class Operators(Items):
         """A value's text, as `str`, `repr` or `ascii` gives it: "s", "r", "a"."""
         function: Any = {"s": str, "r": repr, "a": ascii}[conversion]
         if type(value) not in LIFTED:
+            if type(value) in (tuple, list) and (text := self._listed(value)) is not None:
+                return self.told(function(value), f"{self.const(function)}({text})")
             return self.call(function, (value,))
         if function is str and type(value) is LiftedText:
             return value
         return self.told(function(raw(value)), f"{self.const(function)}({value.expression})")
+
+    def _listed(self, o: Any) -> str | None:
+        """The expression of a tuple or a list of plain values, some of which are lifted; else None."""
+        if self.refused or o not in self.shadow or not self.is_fresh(o):
+            return None
+        items = self.unpack(o, lift=True)
+        if not all(type(raw(x)) in TOLD for x in items) or not any(type(x) in LIFTED for x in items):
+            return None
+        text = "".join(f"{spelled(x)}, " for x in items)
+        return f"({text})" if type(o) is tuple else f"[{text}]"
 
     def joined(self, texts: list[str]) -> str:
         """The parts of an f-string as one text."""

@@ -7,6 +7,8 @@ and what library code is given in their place are dimensions, while the tensors'
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 import re
 import weakref
@@ -14,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from ...ir.dims import Condition, Dim, symbol, symbols_of
+from ...ir.dims import Condition, Dim, limits, maximum, minimum, symbol, symbols_of
 from ...ir.errors import ArgumentError, ShapeError
 from ...ir.shapes import dim_of
 from ...runtime import Tensor
@@ -23,15 +25,23 @@ from ..sized import slot_of
 from ..symbolic import LEAST, UNKNOWN
 from .guard_text import GuardText
 from .heap import key_of
-from .lifted_numbers import LiftedNumbers
+from .lifted_numbers import MOST, LiftedNumbers
 from .numbers import LIFTED, LiftedInt, LiftedSize, lifted, raw
-from .on_values import Answer
+from .on_values import Answer, on_values
 from .parts import Part, Reason
 from .shadow import Shadow
 
 _ARITHMETIC: dict[str, Callable] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "<<": lambda a, b: a * 2**b if type(b) is int and 0 <= b <= MOST_BITS else None,
+    ">>": lambda a, b: a // 2**b if type(b) is int and 0 <= b <= MOST_BITS else None,
+    "**": lambda a, b: math.prod([a] * b) if type(b) is int and 0 < b <= HIGHEST else None,
 }  # fmt: skip
+MOST_BITS, HIGHEST = 32, 4  # of a shift; power of a size that is a formula
+# Functions that give an int as it is, and those that choose one.
+_KEEPING: frozenset[Callable] = frozenset((int, round, math.floor, math.ceil, math.trunc))
+_CHOOSING: dict[Callable, Callable] = {max: maximum, min: minimum}
+_OWN_SLOT = re.compile(r"S\[(\d+)\]")
 _SYMBOL = re.compile(r"\bs(\d+)\b")
 _marked: dict[int, tuple[weakref.ref, dict[int, tuple[int, int | None]]]] = {}  # by the id of a tensor
 DEEPEST = 8  # containers within one another that sizes are looked for in
@@ -105,7 +115,7 @@ class Sizes:
         low, high = within or (LEAST, None)
         self._guards.check(f"v < {low}" if high is None else f"not {low} <= v <= {high}", reason)
         self._numbers.name(at, reason.text)
-        self._parts[at] = self._guards.part
+        self._parts[at] = self._numbers.of_sizes[f"S[{at}]"] = self._guards.part
         dim = self._dims[f"S[{at}]"] = self.symbolic.declare(at, value, low, high)
         return dim
 
@@ -129,7 +139,24 @@ class Sizes:
         """Whether a number is computed of sizes, by what dimensions know."""
         if type(x) is LiftedSize:
             return True
-        return type(x) is LiftedInt and x.expression in self._dims
+        return type(x) is LiftedInt and (x.expression in self._dims or self._may_be_symbol(x))
+
+    def _may_be_symbol(self, x: LiftedInt) -> bool:
+        """Whether a number that was computed of sizes, but is no dimension, can be a symbol of its own."""
+        known = x.expression in self._numbers.of_sizes and _OWN_SLOT.fullmatch(x.expression) is not None
+        return known and self.about and raw(x) >= LEAST and not self._numbers.is_guarded(x.expression)
+
+    def _dim(self, x: Any) -> Any:
+        """The dimension that a number is: one of its own where it was computed of sizes in another way."""
+        known = self._dims.get(x.expression)
+        if known is not None or type(x) is not LiftedInt or not self._may_be_symbol(x):
+            return raw(x) if known is None else known
+        at, words = slot_of("s" + x.expression[2:-1]), self._numbers.in_words(x.expression)
+        part = self._parts[at] = self._numbers.of_sizes[x.expression]
+        reason = Reason(words, self._guards.place())
+        self._guards.check(f"not {LEAST} <= {x.expression} < {MOST}", reason, part=part)
+        dim = self._dims[x.expression] = self.symbolic.declare(at, raw(x))
+        return dim
 
     def computed(self, symbol: str, a: Any, b: Any, made: Any) -> None:
         """Note that a number was computed of two, of which one may be a size."""
@@ -140,12 +167,33 @@ class Sizes:
             return
         if symbol in ("//", "%") and self.symbolic.bounds(sides[1])[0] < 1:
             return  # as a dimension can't be divided
+        self._note(made, _ARITHMETIC[symbol], *sides)
+
+    def _note(self, made: LiftedInt, function: Callable, *sides: Any) -> None:
+        """Note that a number is what a function makes of sizes, if that is a dimension."""
         try:
-            dim = _ARITHMETIC[symbol](*sides)
+            with limits(self.symbolic.limits):
+                dim = function(*sides)
         except (ShapeError, ArithmeticError):
             return
         if isinstance(dim, Dim):
             self._dims[made.expression] = dim
+
+    def of_function(self, function: Callable, args: Sequence[Any], made: Any) -> None:
+        """Note that a number is what a function of numbers gave, some of which may be sizes."""
+        if type(made) is not LiftedInt or made.expression in self._dims:
+            return
+        sides = [self._dims.get(x.expression) if type(x) is LiftedInt else x for x in args]
+        if not all(type(x) in (int, Dim) for x in sides):
+            return
+        if function in _CHOOSING and len(sides) > 1:
+            self._note(made, lambda *sides: functools.reduce(_CHOOSING[function], sides), *sides)
+        elif function in _KEEPING and len(sides) == 1 or function is sum:
+            self._note(made, lambda *sides: sum(sides), *sides)
+        elif function is abs and self.symbolic.bounds(sides[0])[0] >= 0:
+            self._note(made, lambda side: side, *sides)
+        elif function is operator.neg:
+            self._note(made, function, *sides)
 
     def decides(self, symbol: str, a: Any, b: Any) -> bool:
         """Whether a comparison of sizes has one answer, whatever they are."""
@@ -218,7 +266,7 @@ class Sizes:
         if isinstance(x, Tensor):
             return self.symbolic.shown(x)
         if type(x) in LIFTED and type(x) is not LiftedSize:
-            return self._dims.get(x.expression, raw(x))
+            return self._dim(x)
         if type(x) in (tuple, list, LiftedSize):
             items = [*map(self.dimension, self._inside(x))]
             return items if type(x) is list else tuple(items)
@@ -251,6 +299,22 @@ class Sizes:
             return made
         return self._told(made, told)
 
+    def assign(self, o: Tensor, k: Any, value: Any) -> None:
+        """`o[k] = value` on tensors and on symbols.  A number is an operand, and stays as it is."""
+        try:
+            given = self.dimension(o), self.dimension(k), self._operand(value)
+        except Refusal:  # so will the recorder of ops say
+            o[raw(k)] = value
+            return
+        again = on_values(vars(Tensor)["__setitem__"])
+        _, told = self.symbolic.call(operator.setitem, (o, raw(k), value), {}, again, (given, {}))
+        if told is UNKNOWN:
+            for number in self._lifted(k, DEEPEST):
+                self._numbers.plain(number)
+
+    def _operand(self, x: Any) -> Any:
+        return self.symbolic.shown(x) if isinstance(x, Tensor) else raw(x)
+
     def raised(self, error: BaseException) -> None:
         """What isn't Python code raised an error that is handled: it may have done so for what sizes are."""
         self.symbolic.pin_all(f"{type(error).__name__} was raised and handled")
@@ -268,7 +332,7 @@ class Sizes:
     def operator(self, run: Callable, plain: Callable, operands: Sequence[Any]) -> Any:
         """An operator on tensors: numbers are operands, and stay as they are to the recorder of ops."""
         try:
-            given = [self.symbolic.shown(x) if isinstance(x, Tensor) else raw(x) for x in operands]
+            given = [*map(self._operand, operands)]
         except Refusal:
             return run(*operands)
         made, _ = self.symbolic.call(run, operands, {}, plain, (tuple(given), {}))

@@ -34,7 +34,7 @@ PRELUDE = """\
 import math
 import lamina as t
 F = t.nn.functional
-cache, held = {}, {"m": t.zeros(2, 3), "n": 2}
+cache, held, held_index = {}, {"m": t.zeros(2, 3), "n": 2}, [0, 1]
 """
 HOLE = re.compile(r"<([MVSNTP])>")
 
@@ -46,7 +46,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "<N> * <N>", "2", "3", "1", "abs(<N> - 5)", "<T>.ndim", "<M>.stride(0)", "round(<N> / 3)",
         "<N> - <N>", "divmod(<N>, 3)[1]", "(<N> & 3)", "math.isqrt(abs(<N>))", "sum(<M>.shape)",
         "math.prod(<M>.shape)", "min(<N>, <N>)", "-<N> % 4", "5 - <N>", "<N> // 3", "(<N> + 1) // 2",
-        "held['n']", "int(<N> > 4)",
+        "held['n']", "int(<N> > 4)", "int(<N> * 0.6)", "int(<N> / 2)", "math.ceil(<N> / 2)", "<N> >> 1",
+        "<N> << 1", "divmod(<N>, 2)[0]", "<M>.shape.numel()", "max(<M>.shape)", "(-<N>) % 4", "<N> ** 2",
+        "round(<N> ** 0.5)", "max(<N>, <N>)", "-(-<N> // 2)", "list(<M>.shape)[0]", "min(<N>, <N>, 6)",
     ),
     "M": (
         "<M> * 2", "<M>[:<N>]", "<M>[<N>:]", "<M>[1:]", "<M>[:-1]", "<M>[-3:]", "<M>[:5]", "<M>[2:<N>]",
@@ -68,7 +70,15 @@ PARTS: dict[str, tuple[str, ...]] = {
         "<M>.expand_as(<M>)", "<M>[<V> > 0]", "t.outer(<V>, <V>)", "F.layer_norm(<M>, <M>.shape[1:])",
         "<M>.sort(0).values", "<M>.unfold(0, 2, 1).sum(-1)", "<M>.broadcast_to(<N>, 3)",
         "t.full(<M>.shape, <N>)", "<M>.gather(0, t.zeros(<N>, 3, dtype=t.int64))",
-        "<M>.reshape(*<M>.shape[::-1])",
+        "<M>.reshape(*<M>.shape[::-1])", "<M>.chunk(2)[-1]", "t.cat(<M>.tensor_split(3))",
+        "t.cat([c * 2 for c in <M>.split(<N>)])", "<M>.split([<N>, <M>.shape[0] - <N>])[1]",
+        "<M>.chunk(2, 1)[0]", "<M>[t.arange(<N>) % <M>.shape[0]]", "<M>.squeeze()",
+        "<M> * (t.arange(<M>.shape[0]) / <N>)[:, None]", "F.batch_norm(<M>, None, None, training=True)",
+        "<M>.masked_fill(t.ones(<N>, <N>).tril() == 0, -1.0)", "<M>.to(t.float64).float()",
+        "F.scaled_dot_product_attention(<M>[None], <M>[None], <M>[None], is_causal=True)[0]",
+        "<M>.reshape(list(<M>.shape))", "<M>.view(math.prod(<M>.shape)).view(<M>.shape)", "F.glu(<M>, 0)",
+        "<M>.new_empty(<M>.shape).bernoulli_(0.5)", "t.full((<N>, 3), <N>).float()", "<M>.type_as(<M>)",
+        "t.where(t.arange(<N>)[:, None] < <N>, <M>, 0.0)", "F.dropout1d(<M>[None], 0.5)[0]",
     ),
     "V": (
         "<M>.diagonal()", "<M>.flatten()", "<M>[<N>]", "<M>[-1]", "<M>[:, 0]", "<M>[:, <N>]", "<M>.sum(0)",
@@ -81,7 +91,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "t.tensor([float(<N>), 1.0])", "<V>.roll(1)", "<M> @ <V>", "<V>.narrow(0, 1, <N>)",
         "<V>.view(<N>, -1)[0]", "<M>.unbind(0)[-1]", "<M>.select(1, <N>)", "t.rand(<N>)",
         "t.randperm(<N>).float()", "<V>[::<N>]", "<V>.clone()", "<V>.diff()", "<V>.squeeze()",
-        "<S>.expand(<N>)",
+        "<S>.expand(<N>)", "(t.arange(<N>) + <N>).float()", "(t.arange(<N>) // <N>).float()",
+        "(t.arange(<N>) < <N>).float()", "t.tensor([<N>, 1]).float()", "t.cat(<V>.chunk(3))",
     ),
     "S": (
         "<T>.sum()", "<T>.mean()", "<V>[<N>]", "<V>[-1]", "<T>.norm()", "<T>.std()", "<T>.sum() / <N>",
@@ -103,14 +114,30 @@ WRITES = (
     "<M>[<N>:].reshape(-1)[0] = 4.0", "<M>[::2] *= 3", "<M>.t().reshape(-1).add_(1)", "<M>[:, <N>] = <N>",
     "<M>[<M> > 0.5] = 0.0", "<T>.clamp_(max=<N>)", "<M>[:<N>] = <M>[:<N>].flip(0)",
     "<M>.expand(-1, -1).mul_(2)", "<M>.index_fill_(0, t.tensor([0]), 1.0)", "<V>.copy_(<V>)",
-    "<M>.narrow(0, 0, <N>).fill_(<N>)", "<M>.view(-1)[<N>:].sub_(1)",
+    "<M>.narrow(0, 0, <N>).fill_(<N>)", "<M>.view(-1)[<N>:].sub_(1)", "<M>.zero_()",
+    "<M>[t.arange(<N>), 0] = 5.0", "<M>[<N>] = <V>", "<M>[:<N>, 0] = <V>[:<N>]", "<M>[:<N>].copy_(<M>)",
+    "<M>[-<N>:] = <M>[:<N>]", "<M>[1:, :<N>] *= 2", "<V>.fill_(<N>)", "<M>[:] = <V>[:1]",
+    "<M>.uniform_()", "<M>[<V> > 0] = 1.0", "<M>[held_index] = <N>",
 )  # fmt: skip
 KEEPS = (
     "held['m'] = <M>.detach()", "held['n'] = <N>", "cache[<N>] = <N>",
     "held['m'] = t.cat([held['m'], <M>])[-4:].detach()", "cache.setdefault(<N>, t.arange(<N>))",
-    "held['s'] = <M>.shape",
+    "held['s'] = <M>.shape", "held_index[1] = (held_index[1] + 1) % 2",
 )  # fmt: skip
-TOLD = ("<N>", "<M>.shape", "<P>", "<T>.stride()", "f'''{<N>} of {<M>.shape}'''", "[<N>, <N>]", "<T>.nbytes")
+TOLD = (  # fmt: skip
+    "<M>.shape == (<N>, 3)",
+    "list(<M>.shape)",
+    "f'''{tuple(<M>.shape)} {<N>:>3}'''",
+    "divmod(<N>, 3)",
+    "<M>.shape != <M>.shape",
+    "<N>",
+    "<M>.shape",
+    "<P>",
+    "<T>.stride()",
+    "f'''{<N>} of {<M>.shape}'''",
+    "[<N>, <N>]",
+    "<T>.nbytes",
+)
 
 
 class Maker:

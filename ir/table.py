@@ -1,0 +1,63 @@
+"""The node that makes an array of dimensions: what a function gives for sizes that are symbols.
+
+    %3 = table() {name='nearest', args=(n,2*n,None,False), shape=(2*n,), dtype=i64} : i64[2*n]
+
+It is no operator of the operator set: where sizes are numbers it is the array itself, a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from . import lowering
+from .dims import Dim
+from .dtypes import DType, float64, from_numpy_dtype, int64
+from .errors import GraphError
+from .graph import Builder, Value
+from .op import Op, Traits
+from .types import type_of
+
+FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {}  # by the names that nodes have for them
+
+
+def tabled(name: str, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """Let nodes name a function of sizes and other plain values, which gives an array of i64 or f64."""
+    FUNCTIONS[name] = function
+    return function
+
+
+def _reference(*, name: str, args: tuple, shape: tuple, dtype: DType) -> np.ndarray:
+    made = np.asarray(FUNCTIONS[name](*args))
+    if made.shape != shape or from_numpy_dtype(made.dtype) is not dtype:
+        raise GraphError(f"table {name}{args} is {made.dtype}{list(made.shape)}, not {dtype}{list(shape)}")
+    return made
+
+
+table = Op(
+    "table",
+    operands=(),
+    attrs=("name", "args", "shape", "dtype"),
+    bind=lambda name, args, shape, dtype: (
+        (),
+        {"name": name, "args": args, "shape": shape, "dtype": dtype},
+    ),
+    infer=lambda *, name, args, shape, dtype: type_of(dtype, shape),
+    reference=_reference,
+    lower=lowering.extern("sizes are numbers before code is made, and the array is a constant then"),
+    traits=Traits(creation=True),
+    samples=lambda: [],
+    doc="Give what a function makes of sizes as an array.",
+)
+
+
+def of_sizes(builder: Builder, name: str, args: tuple, shape: tuple, whole: bool) -> Value:
+    """The value that stands for an array of i64, or of f64, which `name` makes of sizes."""
+    attrs = {"name": name, "args": args, "shape": shape, "dtype": int64 if whole else float64}
+    return builder.emit(table, (), attrs).outputs[0]
+
+
+def has_symbols(args: tuple) -> bool:
+    """Whether a size among arguments is a symbol."""
+    return any(isinstance(x, Dim) for x in args)
