@@ -16,7 +16,7 @@ from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
 from .heap import key_of, size_of
-from .indices import part
+from .indices import opened, part, put, told
 from .kinds import (
     ATOMS,
     ITEMS,
@@ -31,6 +31,7 @@ from .kinds import (
     lookup,
 )
 from .numbers import LIFTED, LiftedFloat, LiftedInt, LiftedSize, raw
+from .on_values import setitem
 
 # These hand out what was there before them, not tuples that they make.
 _HAND_OUT = (
@@ -85,6 +86,10 @@ class Items(Contents):
         if type(o) is LiftedSize and not self.refused:
             return self._of_sizes(o, self.index(self.bare_index(k)))
         o = self.plain(o)
+        if issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
+            k = told(self, k)
+            if self.numbers.about and self.patched(o, "__getitem__") is None:
+                k = opened(self, o, k)
         if issubclass(type(o), Tensor) and self.sizes.concern(o, k) and self.sizes.are_sizes(k):
             if self.patched(o, "__getitem__") is None:
                 return self.sizes.call(operator.getitem, (o, k), {})
@@ -252,6 +257,13 @@ class Items(Contents):
                 self.put(made, "item", at, value)
         return made
 
+    def sliced(self, ends: list[Any]) -> slice:
+        """A new slice, some of whose ends may be lifted."""
+        made = self.new(slice(*map(raw, ends)))
+        for name, end in zip(("start", "stop", "step"), ends):
+            self.put(made, "attr", name, end)
+        return made
+
     def added(self, o: Any, value: Any) -> None:
         """Note that what may be lifted is appended to a list or deque."""
         if self.is_fresh(o) and type(o) is list:
@@ -269,7 +281,13 @@ class Items(Contents):
 
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
-        o, k = self.plain(o), self.bare_index(k)
+        o = self.plain(o)
+        if issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
+            k = told(self, k)
+            if self.numbers.about and self.patched(o, "__setitem__") is None:
+                if self._put(o, k, value):
+                    return
+        k = self.bare_index(k)
         if self.refused:
             o[k] = raw(value)
             return
@@ -302,6 +320,20 @@ class Items(Contents):
             if not (self.is_fresh(o) and issubclass(type(o), bytearray)):
                 self.refuse(f"an item of a {type(o).__name__} was written")
             o[k] = self.plain(value)
+
+    def _put(self, o: Tensor, k: Any, value: Any) -> bool:
+        """`o[k] = value` where `k` holds numbers that change; whether that could be written so."""
+        if not self.sizes.concern(o, value):
+            self.read_deep(value)
+            value = self.plain(value)
+            if put(self, o, k, value):
+                return True
+        k = opened(self, o, k)
+        if not self.sizes.concern(o, k, value) or not self.sizes.are_sizes(k):
+            return False
+        self.read_deep(value)
+        self.sizes.call(operator.setitem, (o, k, self.plain(value)), {}, setitem)
+        return True
 
     def put_in_dict(self, o: dict[Any, Any], k: Any, value: Any) -> None:
         """Store an item past what the class makes of that."""

@@ -12,6 +12,7 @@ from typing import Any
 from ...ir.dims import Dim
 from ...ir.graph import Value, active
 from ...ir.op import COMPOSITES, REGISTRY, Op
+from ...ir.ops.getitem import split_index
 from ...ir.ops.random import draws
 from ...runtime import Tensor
 from ...runtime.dispatch import EAGER, torch_names
@@ -58,6 +59,15 @@ def on_values(function: Callable) -> Callable:
     if composite is not None and written.__code__ is unwrapped(composite.function).__code__:
         return composite.function
     return inner
+
+
+def setitem(x: Value, index: Any, value: Any) -> None:
+    """What `x[index] = value` computes: the part with what is written there."""
+    part, indices = split_index(x, index)
+    if indices:
+        REGISTRY["index_put"](part, indices, value)
+    else:
+        REGISTRY["copy"](part, value)
 
 
 class Answer:
