@@ -70,6 +70,7 @@ class Symbolic:
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
         self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
         self.operands: dict[tuple[int, ...], dict[int, Dim]] = {}
+        self.numbered: set[str] = set()  # symbols that are numbers of Python's, and no tensor's sizes
         self.numbers: dict[str, Dim] = {}  # those that Python knows, by their expressions
         self.values: dict[int, Value] = {}
         self.counts: dict[Any, int] = {}  # counters that draws took, by source
@@ -443,7 +444,9 @@ class Symbolic:
     def number(self, source: Any) -> int | Dim | None:
         """The size that a lifted number is, which was an operand."""
         dim = self.numbers.get(source.expression) if isinstance(source, Lifted) and self.about else None
-        return None if dim is None else self.settled(dim)
+        if dim is None or symbols_of(dim) <= self.numbered:  # which is there as a number
+            return None
+        return self.settled(dim)
 
     def source(self, source: Any) -> Any:
         """A source of the recording, for any size: where a draw begins hangs on those before it."""

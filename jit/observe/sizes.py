@@ -181,6 +181,7 @@ class Sizes:
             f"{text} < {LEAST}", f"whether {self._numbers.in_words(text)} < {LEAST}", part=part
         )
         self._dims[text] = self.symbolic.declare(at, raw(number))
+        self.symbolic.numbered.update(symbols_of(self._dims[text]))
         return True
 
     def opened(self, x: Any) -> Any:

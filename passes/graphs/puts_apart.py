@@ -18,6 +18,7 @@ costs what it writes, and at most a copy (a cache of 256 MB: 100 ms against 0.1,
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from ...ir.dims import has_hint, hint
 from ...ir.graph import Graph, Node, Value
@@ -43,26 +44,34 @@ def puts_apart(graph: Graph) -> Graph:
         if _may(node) and node.inputs[0] in known and node.outputs[0] in wanted:
             known.add(node.outputs[0])
             operands = list(dict.fromkeys(v for v in node.inputs if v is not None))
-            node = Node(put, operands, node.outputs, {"body": body_of([node], operands, node.outputs)}, node.where)
+            node = Node(
+                put, operands, node.outputs, {"body": body_of([node], operands, node.outputs)}, node.where
+            )
         nodes.append(node)
     return graph.replace(nodes=tuple(nodes))
 
 
 def _may(node: Node) -> bool:
     """Whether a node writes little of much."""
-    if node.op is not REGISTRY["view_scatter"] and node.op is not REGISTRY["index_put"]:
+    if node.op.name not in _WRITES or node.op is not REGISTRY[node.op.name]:
         return False
-    base, value = node.inputs[:2]
-    assert base is not None and value is not None
-    if node.attrs.get("accumulate") or base.dtype is not value.dtype or base.dtype.is_complex:
+    base, *others = node.inputs
+    if base is None or node.attrs.get("accumulate") or node.attrs.get("reduce"):
         return False
-    sizes = (*base.shape, *value.shape)
-    if any(v is base for v in node.inputs[1:]) or not all(map(has_hint, sizes)):
+    value = node.inputs[_WRITES[node.op.name]]
+    if value is None or base.dtype is not value.dtype or base.dtype.is_complex:
         return False
-    if node.op is REGISTRY["index_put"]:
-        written = prod(n for d, n in enumerate(base.shape) if d not in node.attrs["dims"])
-        written *= max([1, *(prod(v.shape) for v in node.inputs[2:] if v is not None)])
-    else:
-        written = prod(value.shape)
+    shapes = [v.shape for v in node.inputs if v is not None]
+    if any(v is base for v in others) or not all(has_hint(n) for shape in shapes for n in shape):
+        return False
+    written: Any = prod(value.shape)
+    if node.op.name == "index_put":
+        picked = max([prod(v.shape) for v in others[1:] if v is not None])
+        written = prod([n for d, n in enumerate(base.shape) if d not in node.attrs["dims"]]) * picked
+    elif node.op.name == "scatter":
+        written = prod(shapes[1])
     whole = hint(prod(base.shape))
     return whole >= LEAST and hint(written) * SHARE <= whole
+
+
+_WRITES = {"view_scatter": 1, "index_put": 1, "index_copy": 2, "scatter": 2}  # and which operand is written

@@ -41,7 +41,6 @@ from ...ir.kernel.types import greatest, kind
 from ...ir.kernel.verify import verify
 from ...ir.memo import MEMO
 
-
 CHECK = "index_check"  # the name of such a kernel
 
 
