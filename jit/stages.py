@@ -22,6 +22,7 @@ from ..ir.interpret import interpret
 from ..ir.kernel.form import Kernel, Local, Store
 from ..ir.kernel.interpret import interpret as interpret_kernel
 from ..ir.lowering import Decomposition, NotLowered
+from ..ir.put import put
 from ..ir.verify import verify
 from ..passes.graphs.expand import expand
 from ..passes.graphs.fold_conv_bn import fold_conv_bn
