@@ -4,10 +4,10 @@
 
 768 wide, 12 heads, a vocabulary of 50257, cut to 6 blocks, batch 1, float32, greedy.  A style is how the step
 remembers: "mask" writes keys and values into a cache at the token's place and attends over all of it with a
-mask; "slice" attends over its beginning; "cat" makes a longer one.  For each, and each number of threads in a
-process of its own: what all tokens take with compiling, once; then tokens a second, the contenders in turns of
-8 tokens, least and median; and the share of the memory's bandwidth that reading every weight once a token is.
-The bandwidth is that of the same run: 1 GiB read by two threads.  --write puts the table into
+mask; "slice" attends over its beginning; "cat" makes a longer one.  For each, and each number of threads in
+a process of its own: what all tokens take with compiling, once; then tokens a second, the contenders in turns
+of 8 tokens, least and median; and the share of the memory's bandwidth that reading every weight once a token
+is.  The bandwidth is that of the same run: 1 GiB read by two threads.  --write puts the table into
 results/decoding.txt.
 """
 
@@ -155,7 +155,8 @@ def rows(threads: int, tokens: int, styles: list[str]) -> list[str]:
         least, median = ({lib: of(t) for lib, t in times.items()} for of in (min, statistics.median))
         lines.append(
             f"{style:<8}{threads:>8}{recorded:>12}{same:>8.0%}{totals[lamina]:>9.2f}{totals[torch]:>8.2f}"
-            f"{1 / least[lamina]:>10.1f}{1 / median[lamina]:>8.1f}{1 / least[torch]:>8.1f}{1 / median[torch]:>8.1f}"
+            f"{1 / least[lamina]:>10.1f}{1 / median[lamina]:>8.1f}"
+            f"{1 / least[torch]:>8.1f}{1 / median[torch]:>8.1f}"
             f"{read / least[lamina] / speed:>9.0%}{read / median[lamina] / speed:>7.0%}"
             f"{read / least[torch] / speed:>7.0%}{read / median[torch] / speed:>7.0%}"
         )
@@ -176,8 +177,9 @@ def main() -> None:
         return
     lines = [
         f"{where()}, {distance()}",
-        f"{options.tokens} tokens of a decoder, {DEPTH} blocks of {WIDTH}, {HEADS} heads, {WORDS} words, batch 1: "
-        "seconds in all with compiling; tokens a second, at best and in the median; that of the bandwidth",
+        f"{options.tokens} tokens of a decoder, {DEPTH} blocks of {WIDTH}, {HEADS} heads, {WORDS} words, "
+        "batch 1: seconds in all with compiling; tokens a second, at best and in the median; "
+        "that of the bandwidth",
         f"{'':<8}{'threads':>8}{'recordings':>12}{'same':>8}{'traced':>9}{'torch':>8}{'traced':>10}{'':>8}"
         f"{'torch':>8}{'':>8}{'traced':>9}{'':>7}{'torch':>7}",
     ]

@@ -491,10 +491,11 @@ class Symbolic:
         left, right = self.settled(condition.left), self.settled(condition.right)
         if condition.relation != "==" or left == right:
             return
-        sides = [(left, right), (right, left)]
-        for one, other in sorted(sides, key=lambda pair: self.slots.get(str(pair[0]), -1), reverse=True):
-            if isinstance(one, Dim) and str(one) in self.sizes and str(one) not in symbols_of(other):
-                name = str(one)
+        difference = left - right
+        names = [name for name in _symbols(difference) if name in self.sizes]
+        for name in sorted(names, key=self.slots.__getitem__, reverse=True):
+            other = _solved(difference, name)
+            if other is not None:
                 self.equal = {k: substitute(v, {name: other}) for k, v in self.equal.items()}
                 self.equal[name] = other
                 return
@@ -651,6 +652,16 @@ def _rule_of(op: Op) -> Callable:
 
     gradient.__name__ = f"the gradient of {op.name}"
     return gradient
+
+
+def _solved(difference: int | Dim, name: str) -> int | Dim | None:
+    """What a symbol is where a difference is none, if that is a whole number of it or none."""
+    rest = substitute(difference, {name: 0})
+    if name in symbols_of(rest):
+        return None
+    if difference - rest == symbol(name):
+        return 0 - rest
+    return rest if rest - difference == symbol(name) else None
 
 
 def _generators(given: Any) -> list[Generator]:

@@ -165,7 +165,7 @@ class Sizes:
                 if type(side) is LiftedInt and not self.open(side):
                     self._numbers.alone(side)
             bare = [raw(x) if type(x) is LiftedInt and x.expression not in self._dims else x for x in (a, b)]
-            self.computed(symbol, *bare, number)
+            self.computed(symbol, bare[0], bare[1], number)
             if text in self._dims:
                 return True
             if not any(type(x) is LiftedInt for x in bare):
