@@ -21,6 +21,7 @@ from typing import Any
 from ...ir.dtypes import int64
 from ...ir.op import REGISTRY
 from ...runtime import Tensor, is_grad_enabled, ops
+from ...runtime.interrupts import let_through
 from ..facts import Refusal
 from ..recorder import Event, Recorder
 from .heap import key_of
@@ -85,7 +86,7 @@ def told(observer: Any, k: Any) -> Any:
     if type(k) is not slice:
         return k
     ends = _all_ends(observer, k)
-    if not any(is_point(end) for end in ends):
+    if not any(is_point(end) and observer.patched(end, "__index__") is None for end in ends):
         return k
     ends = [observer.answer(end) if is_point(end) else end for end in ends]
     return observer.sliced(ends)
@@ -119,6 +120,8 @@ def put(observer: Any, x: Tensor, k: Any, value: Any) -> bool:
         return False
     if is_grad_enabled() and (x.requires_grad or type(value) is Tensor and value.requires_grad):
         return False
+    if type(value) is not Tensor and not x.is_floating_point():
+        return False  # a number is cast otherwise
     if lists and (len(numbers) > 2 or not all(type(item) in (list, slice, int) for item in items)):
         return False  # dimensions of several indices are placed otherwise
     if not all(_operand_fits(observer, x, items, at) for at in lists):
@@ -128,11 +131,11 @@ def put(observer: Any, x: Tensor, k: Any, value: Any) -> bool:
     checks: list[tuple[str, str]] = []
     picks = [_operand(observer, x, items, at, checks) for at in range(len(items))]
     try:
-        x[tuple(picks)] = value
-    except Exception:  # which may hang on the numbers
-        for number in numbers:
-            observer.plain(number)
-        raise
+        x[tuple(picks)] = value.type_as(x) if type(value) is Tensor else value
+    except Exception as error:  # before anything was written: the slice itself may take it, or raise its own
+        let_through(error)
+        del recorder.steps[begin:]
+        return False
     if not all(type(step) is Event for step in recorder.steps[begin:]):
         for number in numbers:
             observer.plain(number)

@@ -233,6 +233,58 @@ def test_a_place_beyond_the_end_is_refused_as_eager_does():
     assert cache[:, 7].eq(1).all()
 
 
+OF_OTHER_KINDS = {
+    "doubles": (lamina.float32, lambda n: lamina.full((3, 1), n + 0.5, dtype=lamina.float64)),
+    "whole numbers": (lamina.float32, lambda n: lamina.full((3, 1), n)),
+    "a number": (lamina.float32, lambda n: 2.5),
+    "a number among whole ones": (lamina.int64, lambda n: 2.7),
+    "floats among whole ones": (lamina.int32, lambda n: lamina.full((3, 1), n + 0.7)),
+    "more dimensions": (lamina.float32, lambda n: lamina.full((1, 1, 3, 1), n + 0.5)),
+    "fewer": (lamina.float32, lambda n: lamina.full((1,), n + 0.5)),
+    "truths": (lamina.bool, lambda n: lamina.full((3, 1), n % 2 == 0)),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_KINDS)
+def test_what_is_written_is_cast_and_broadcast(name):
+    dtype, value = OF_OTHER_KINDS[name]
+
+    def step(x, at, y):
+        x[:, at : at + 1] = y
+        x[0, at - 1] = 1
+        return x * 1
+
+    traced = jit.trace(step, budget=None)
+    one, two = lamina.zeros(3, 12, dtype=dtype), lamina.zeros(3, 12, dtype=dtype)
+    for at in range(12):
+        found, wanted = traced(one, at, value(at)), step(two, at, value(at))
+        assert found.equal(wanted) and one.equal(two) and found.dtype is wanted.dtype
+
+
+def test_what_is_written_is_of_the_tensor_itself():
+    def step(x, at):
+        x[:, at : at + 2] = x[:, at + 1 : at + 3]
+        x[:, at] += x[:, at + 1]
+        return x.sum()
+
+    traced = jit.trace(step, budget=None)
+    one, two = (lamina.arange(36.0).reshape(3, 12) for _ in range(2))
+    for at in range(9):
+        alike([traced(one, at), one], [step(two, at), two])
+
+
+def test_a_value_that_does_not_fit_is_refused_as_eager_does():
+    def step(x, at, y):
+        x[:, at : at + 1] = y
+        return x * 1
+
+    traced, x = jit.trace(step, budget=None), lamina.zeros(3, 12)
+    for at in range(4):
+        traced(x, at, lamina.ones(3, 1))
+    with pytest.raises(RuntimeError, match="shape"):
+        traced(x, 4, lamina.ones(3, 2))
+
+
 def test_a_part_that_is_looked_at_after_its_write_is_a_view():
     def step(cache, at, x):
         part = cache[at]
