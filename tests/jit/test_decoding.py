@@ -362,6 +362,39 @@ def test_a_sampler_of_many_steps(place):
     assert traced.counts()["recorded"] <= 2, traced.explain(detail=True)
 
 
+# ---- attention over any length -----------------------------------------------------------------------------
+def causal(x):
+    return nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+
+
+HEADED = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval()
+ENCODER = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, 0.0, batch_first=True).eval()
+LOWER = lamina.ones(64, 64, dtype=lamina.bool).tril()
+OF_LENGTHS = {
+    "several heads": lambda x, n: HEADED(x, x, x)[0],
+    "masked": lambda x, n: HEADED(x, x, x, attn_mask=causal(x), is_causal=True, need_weights=False)[0],
+    "padded": lambda x, n: HEADED(x, x, x, key_padding_mask=lamina.arange(x.shape[1]) >= n[:, None])[0],
+    "an encoder": lambda x, n: ENCODER(x, src_mask=causal(x), is_causal=True),
+    "causal": lambda x, n: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "lengths": lambda x, n: F.scaled_dot_product_attention(
+        x, x, x, attn_mask=(lamina.arange(x.shape[1]) < n[:, None])[:, None]
+    ),
+    "a part of a mask": lambda x, n: (
+        (x @ x.mT).masked_fill(~LOWER[: x.shape[1], : x.shape[1]], -float("inf")).softmax(-1) @ x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_LENGTHS)
+def test_attention_takes_one_recording_for_all_lengths(name):
+    traced = jit.trace(OF_LENGTHS[name], budget=None)
+    for n in (5, 6, 7, 9):
+        given = lamina.randn(2, n, WIDTH), lamina.tensor([2, n])
+        with lamina.no_grad():
+            alike([traced(*given)], [OF_LENGTHS[name](*given)])
+    assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
+
+
 # ---- where it is written -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("write", WRITES)
 def test_what_is_written_costs_what_is_written(write):
