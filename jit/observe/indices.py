@@ -116,7 +116,11 @@ def put(observer: Any, x: Tensor, k: Any, value: Any) -> bool:
     """`x[k] = value` at places that change, by an index that is an operand; whether it was written so."""
     items = [_ends(observer, item) for item in (_items(observer, k) if type(k) is tuple else [k])]
     numbers, lists = _numbers(items), [at for at, item in enumerate(items) if type(item) is list]
-    if not numbers or not all(type(item) in _PLAIN for item in items) or type(raw(value)) in (list, tuple):
+    if (
+        not numbers
+        or not all(type(item) in _PLAIN for item in items)
+        or type(raw(value)) not in (Tensor, int, float, bool)
+    ):
         return False
     if is_grad_enabled() and (x.requires_grad or type(value) is Tensor and value.requires_grad):
         return False
@@ -126,6 +130,7 @@ def put(observer: Any, x: Tensor, k: Any, value: Any) -> bool:
         return False  # dimensions of several indices are placed otherwise
     if not all(_operand_fits(observer, x, items, at) for at in lists):
         return False
+    observer.read_deep(raw(value))
     recorder: Recorder = observer.recorder
     begin = len(recorder.steps)
     checks: list[tuple[str, str]] = []

@@ -323,11 +323,8 @@ class Items(Contents):
 
     def _put(self, o: Tensor, k: Any, value: Any) -> bool:
         """`o[k] = value` where `k` holds numbers that change; whether that could be written so."""
-        if not self.sizes.concern(o, value):
-            self.read_deep(value)
-            value = self.plain(value)
-            if put(self, o, k, value):
-                return True
+        if not self.sizes.concern(o, value) and put(self, o, k, value):
+            return True
         k = opened(self, o, k)
         if not self.sizes.concern(o, k, value) or not self.sizes.are_sizes(k):
             return False

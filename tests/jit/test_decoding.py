@@ -261,6 +261,19 @@ def test_what_is_written_is_cast_and_broadcast(name):
         assert found.equal(wanted) and one.equal(two) and found.dtype is wanted.dtype
 
 
+def test_a_number_that_changes_is_written():
+    def step(x, at, t):
+        x[:, at] = t * 0.5
+        x[0, 2] = t
+        return x * 1
+
+    traced = jit.trace(step, budget=None)
+    one, two = lamina.zeros(3, 12), lamina.zeros(3, 12)
+    for at in range(12):
+        alike([traced(one, at, at * 0.7 + 0.1), one], [step(two, at, at * 0.7 + 0.1), two])
+    assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
+
+
 def test_what_is_written_is_of_the_tensor_itself():
     def step(x, at):
         x[:, at : at + 2] = x[:, at + 1 : at + 3]
