@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
+from math import gcd, inf
 from typing import Any
 from weakref import proxy
 
@@ -492,6 +492,8 @@ class Symbolic:
         if condition.relation != "==" or left == right:
             return
         difference = left - right
+        if isinstance(difference, Dim):  # 64*n == 64*m says n == m
+            difference = difference // gcd(*[by for _, by in difference.terms])
         names = [name for name in _symbols(difference) if name in self.sizes]
         for name in sorted(names, key=self.slots.__getitem__, reverse=True):
             other = _solved(difference, name)
