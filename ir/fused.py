@@ -14,6 +14,7 @@ from .errors import GraphError
 from .graph import Graph, active
 from .interpret import interpret
 from .op import Op, Traits
+from .put import put
 from .size import size
 from .types import Type
 from .write import write
@@ -50,4 +51,4 @@ fused = Op(
 )
 
 # The ops that graphs may hold beside those of the operator set.
-STRUCTURAL = {op.name: op for op in (fused, by_pairs, size, detach, write)}
+STRUCTURAL = {op.name: op for op in (fused, by_pairs, put, size, detach, write)}

@@ -236,6 +236,21 @@ class Recorder:
         self.flows.append(flows)
         return len(self.types) - 1
 
+    def made_by(self, number: int) -> Event | None:
+        """The op that computed a value, and did nothing else."""
+        return next(
+            (
+                s
+                for s in reversed(self.steps)
+                if isinstance(s, Event) and s.outputs == (number,) and not s.writes
+            ),
+            None,
+        )
+
+    def number_like(self, number: int) -> int:
+        """A new value's number, of a value of that type."""
+        return self._new(self.types[number], self.flows[number])
+
     def _constant(self, data: np.ndarray, kind: Type | None = None) -> int:
         if kind is None:
             dtype = from_numpy_dtype(data.dtype)

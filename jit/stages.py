@@ -22,6 +22,7 @@ from ..ir.interpret import interpret
 from ..ir.kernel.form import Kernel, Local, Store
 from ..ir.kernel.interpret import interpret as interpret_kernel
 from ..ir.lowering import Decomposition, NotLowered
+from ..ir.put import put
 from ..ir.verify import verify
 from ..passes.graphs.expand import expand
 from ..passes.graphs.fold_conv_bn import fold_conv_bn
@@ -197,7 +198,7 @@ class Built:
     def lowering(self, case: Case) -> Fault | None:
         """The op whose own kernel is wrong by itself, in a graph whose program is wrong."""
         for node, given in nodes_of(case.graph, case.arrays):
-            if isinstance(node.op.lower, (NotLowered, Decomposition)) or node.op is fused:
+            if isinstance(node.op.lower, (NotLowered, Decomposition)) or node.op in (fused, put):
                 continue
             params = [v for v in node.inputs if v is not None]
             alone = Graph("node", tuple(dict.fromkeys(params)), (node,), node.visible)
@@ -452,7 +453,7 @@ def nodes_of(graph: Graph, arrays: Sequence[np.ndarray]) -> Iterator[tuple[Node,
     values |= {c: c.data for c in graph.used() if isinstance(c, Constant)}
     for node in graph.nodes:
         given = [values[v] for v in node.inputs]
-        if node.op is fused:
+        if node.op in (fused, put):
             yield from nodes_of(node.attrs["body"], given)
         else:
             yield node, given

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
+from math import gcd, inf
 from typing import Any
 from weakref import proxy
 
@@ -72,6 +72,7 @@ class Symbolic:
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
         self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
         self.operands: dict[tuple[int, ...], dict[int, Any]] = {}
+        self.numbered: set[str] = set()  # symbols that are numbers of Python's, and no tensor's sizes
         self.numbers: dict[str, Dim] = {}  # those that Python knows, by their expressions
         self.values: dict[int, Value] = {}
         self.counts: dict[Any, int] = {}  # counters that draws took, by source
@@ -486,7 +487,9 @@ class Symbolic:
     def number(self, source: Any) -> int | Dim | None:
         """The size that a lifted number is, which was an operand."""
         dim = self.numbers.get(source.expression) if isinstance(source, Lifted) and self.about else None
-        return None if dim is None else self.settled(dim)
+        if dim is None or symbols_of(dim) <= self.numbered:  # which is there as a number
+            return None
+        return self.settled(dim)
 
     def source(self, source: Any) -> Any:
         """A source of the recording, for any size: where a draw begins hangs on those before it."""
@@ -539,10 +542,13 @@ class Symbolic:
         left, right = self.settled(condition.left), self.settled(condition.right)
         if condition.relation != "==" or left == right:
             return
-        sides = [(left, right), (right, left)]
-        for one, other in sorted(sides, key=lambda pair: self.slots.get(str(pair[0]), -1), reverse=True):
-            if isinstance(one, Dim) and str(one) in self.sizes and str(one) not in symbols_of(other):
-                name = str(one)
+        difference = left - right
+        if isinstance(difference, Dim):  # 64*n == 64*m says n == m
+            difference = difference // gcd(*[by for _, by in difference.terms])
+        names = [name for name in _symbols(difference) if name in self.sizes]
+        for name in sorted(names, key=self.slots.__getitem__, reverse=True):
+            other = _solved(difference, name)
+            if other is not None:
                 self.equal = {k: substitute(v, {name: other}) for k, v in self.equal.items()}
                 self.equal[name] = other
                 return
@@ -769,6 +775,16 @@ def _rule_of(op: Op) -> Callable:
 
     gradient.__name__ = f"the gradient of {op.name}"
     return gradient
+
+
+def _solved(difference: int | Dim, name: str) -> int | Dim | None:
+    """What a symbol is where a difference is none, if that is a whole number of it or none."""
+    rest = substitute(difference, {name: 0})
+    if name in symbols_of(rest):
+        return None
+    if difference - rest == symbol(name):
+        return 0 - rest
+    return rest if rest - difference == symbol(name) else None
 
 
 def _generators(given: Any) -> list[Generator]:

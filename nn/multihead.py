@@ -92,7 +92,7 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
     """A mask as what is added to scores: -inf where a bool says that must not be looked at."""
     if mask.dtype is bool_:
         return ops.zeros(mask.shape, dtype=like.dtype).masked_fill(mask, float("-inf"))
-    return mask.to(like.dtype)
+    return mask.type_as(like)
 
 
 def _mask(

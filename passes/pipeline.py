@@ -19,6 +19,7 @@ from .graphs.fold_constants import fold_constants
 from .graphs.fold_conv_bn import fold_conv_bn
 from .graphs.fuse import CPU, Limits, fuse
 from .graphs.join_parts import join_parts
+from .graphs.puts_apart import puts_apart
 from .graphs.simplify import simplify
 from .programs.assign_layouts import Options as Layouts
 from .programs.assign_layouts import assign_layouts
@@ -40,6 +41,7 @@ PIPELINE: tuple[Pass, ...] = (
     simplify,  # what is left of identities and views of views
     cse,  # equal nodes stand in the way of "used by this alone" below
     fold_conv_bn,  # while norms are still one node each
+    puts_apart,  # before writes of parts are what they stand for
     expand,  # losses and optimizer updates as the ops they stand for, which are then ...
     fold_constants,
     simplify,
@@ -80,7 +82,7 @@ class Options:
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
-        left_out = {fold_conv_bn: self.fold_norms, fuse: self.fuse}
+        left_out = {fold_conv_bn: self.fold_norms, puts_apart: self.limits == CPU, fuse: self.fuse}
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
         if self.limits != CPU:
             found = tuple(partial(fuse, limits=self.limits) if p is fuse else p for p in found)

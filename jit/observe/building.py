@@ -75,11 +75,7 @@ def build_string(frame: Frame, stack: list[Any], count: int) -> None:
 
 @operation("build_slice", lifts=True)
 def build_slice(frame: Frame, stack: list[Any], count: int) -> None:
-    ends = take(stack, count)
-    made = frame.observer.new(slice(*map(raw, ends)))
-    for name, end in zip(("start", "stop", "step"), ends):
-        frame.observer.put(made, "attr", name, end)
-    stack.append(made)
+    stack.append(frame.observer.sliced(take(stack, count)))
 
 
 @operation("list_to_tuple", lifts=True)

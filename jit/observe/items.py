@@ -16,7 +16,7 @@ from ...runtime.places import is_internal
 from ..facts import holds_nan, shown
 from .contents import CONTAINERS, SEQUENCES, VALUES, Contents
 from .heap import key_of, size_of
-from .indices import part
+from .indices import opened, part, put, told
 from .kinds import (
     ATOMS,
     ITEMS,
@@ -85,6 +85,10 @@ class Items(Contents):
         if type(o) is LiftedSize and not self.refused:
             return self._of_sizes(o, self.index(self.bare_index(k)))
         o = self.plain(o)
+        if issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
+            k = told(self, k)
+            if self.numbers.about and self.patched(o, "__getitem__") is None:
+                k = opened(self, o, k)
         if issubclass(type(o), Tensor) and self.sizes.concern(o, k) and self.sizes.are_sizes(k):
             if self.patched(o, "__getitem__") is None:
                 self._read_index(k)
@@ -263,6 +267,13 @@ class Items(Contents):
                 self.put(made, "item", at, value)
         return made
 
+    def sliced(self, ends: list[Any]) -> slice:
+        """A new slice, some of whose ends may be lifted."""
+        made = self.new(slice(*map(raw, ends)))
+        for name, end in zip(("start", "stop", "step"), ends):
+            self.put(made, "attr", name, end)
+        return made
+
     def added(self, o: Any, value: Any) -> None:
         """Note that what may be lifted is appended to a list or deque."""
         if self.is_fresh(o) and type(o) is list:
@@ -281,8 +292,14 @@ class Items(Contents):
     def set_item(self, o: Any, k: Any, value: Any) -> None:
         """`o[k] = value`.  Raises what Python raises."""
         o = self.plain(o)
-        if issubclass(type(o), Tensor) and self.sizes.concern(o, k, value) and self.sizes.are_sizes(k):
-            if self.patched(o, "__setitem__") is None:
+        if issubclass(type(o), Tensor) and not self.refused and self.patched(o, "__setitem__") is None:
+            if type(k) in _LATE:
+                k = told(self, k)
+                if self.numbers.about:
+                    if not self.sizes.concern(o, value) and put(self, o, k, value):
+                        return
+                    k = opened(self, o, k)
+            if self.sizes.concern(o, k, value) and self.sizes.are_sizes(k):
                 self._read_index(k)
                 self.read_deep(value)
                 self.sizes.assign(o, k, value)

@@ -30,6 +30,7 @@ from . import arrays
 from .called_back import HANDED, CalledBack, calls_back
 from .contents import DEEPEST
 from .copies import is_bare
+from .indices import is_point
 from .kinds import ATOMS, MISSING, UNSUPPORTED, VIEWS, Function, lookup
 from .lifted_numbers import MOST
 from .names import is_librarys, library_class, library_names, room_of, runs_user_code, wraps_user
@@ -99,6 +100,8 @@ class Library(CalledBack):
             if not calls_back(function):
                 return self.user(function, args, kwargs)
             self.read_function(function)  # what a transform of a function gave: it calls that one back
+        if self.numbers.about and function in _OF_SIZES and not self.refused:
+            self.sizes.open_all(args, kwargs)
         if self.numbers.about and any(
             type(x) in LIFTED and not self.sizes.is_size(x) for x in (*args, *kwargs.values())
         ):
@@ -510,8 +513,45 @@ class Library(CalledBack):
     # ---- single functions ----
     def _item(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.item()`."""
+        known = self.numbers.known(self.recorder, args[0]) if len(args) == 1 and not kwargs else None
+        if known is not None:
+            number, more = known
+            return self.binary("+", number, more) if more else number
         asked = self.recorder.asked
-        return self.numbers.answer(self.op(function, args, kwargs), asked)
+        found = self.numbers.answer(self.op(function, args, kwargs), asked)
+        self.numbers.keep(self.recorder, args[0], found)
+        return found
+
+    def answer(self, x: Tensor) -> Any:
+        """The number that a 0-d tensor holds."""
+        return self._item(unwrapped(vars(Tensor)["item"]), (x,), {})
+
+    def _narrow(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.narrow(dim, start, length)` from a place that changes: the slice of such an index."""
+        given = dict(zip(("input", "dim", "start", "length"), args)) | kwargs
+        x, dim, start, length = (raw(given.get(name)) for name in ("input", "dim", "start", "length"))
+        if len(given) != 4 or not issubclass(type(x), Tensor) or not type(dim) is type(length) is int:
+            return self.op(function, args, kwargs)
+        if type(given["dim"]) in LIFTED or type(given["length"]) in LIFTED or not -x.ndim <= dim < x.ndim:
+            return self.op(function, args, kwargs)
+        begin = self.answer(start) if is_point(start) else given["start"]
+        if type(begin) is not LiftedInt or length < 1 or not 0 <= raw(begin) <= x.shape[dim] - length:
+            return self.op(function, args, kwargs)
+        return self.item(x, self.filled(tuple, [*[slice(None)] * (dim % x.ndim), self._slice(begin, length)]))
+
+    def _slice(self, begin: Any, length: int) -> slice:
+        """`slice(begin, begin + length)`."""
+        return self.sliced([begin, self.binary("+", begin, length), None])
+
+    def _select(self, function: Callable, args: tuple, kwargs: Any) -> Any:
+        """`x.select(dim, index)` at a place that changes: that of such an index."""
+        given = dict(zip(("input", "dim", "index"), args)) | kwargs
+        x, dim, at = given.get("input"), given.get("dim"), given.get("index")
+        if type(at) is not LiftedInt or type(dim) is not int or not issubclass(type(x), Tensor):
+            return self.op(function, args, kwargs)
+        if not -x.ndim <= dim < x.ndim or not -x.shape[dim] <= raw(at) < x.shape[dim]:
+            return self.op(function, args, kwargs)
+        return self.item(x, self.filled(tuple, [*[slice(None)] * (dim % x.ndim), at]))
 
     def _tolist(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """`x.tolist()`: each of its numbers is told as item() tells one."""
@@ -658,6 +698,13 @@ _CASTS = frozenset((
     "clone", "detach", "requires_grad_", "retain_grad",
 ))  # fmt: skip
 _WALKS = frozenset(map(unwrapped, (vars(Tensor)["backward"], autograd.backward, autograd.grad)))
+# What takes whole numbers for sizes, and for nothing else.
+_OF_SIZES = frozenset(
+    unwrapped(function)
+    for name in ("arange", "zeros", "ones", "empty", "expand", "view", "reshape", "repeat", "tril", "triu")
+    for function in (getattr(ops, name, None), vars(Tensor).get(name))
+    if function is not None
+)
 _LIST_INIT = unwrapped(ModuleList.__init__)
 _DROPOUT = unwrapped(random.dropout)
 _DRAWS = {  # methods that draw, and what they do to tensors that have values
@@ -698,6 +745,8 @@ _HANDLERS: dict[Any, Callable] = {
     unwrapped(creation.tensor): Library._tensor_of_number,
     unwrapped(ops.full): Library._full_of_number,
     **dict.fromkeys((_FILL, *map(unwrapped, (ops.full_like, vars(Tensor)["new_full"]))), Library._full_like),
+    **dict.fromkeys(map(unwrapped, (ops.narrow, vars(Tensor)["narrow"])), Library._narrow),
+    **dict.fromkeys(map(unwrapped, (ops.select, vars(Tensor)["select"])), Library._select),
     **{unwrapped(function): handler for function, handler in HANDED.items()},
 }
 

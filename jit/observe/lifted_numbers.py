@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ...ir.dtypes import int64
 from ..facts import Refusal, shown
 from ..sources import Lifted
 from .guard_text import GuardText
-from .numbers import LIFTED, LiftedSize, lifted, raw
+from .numbers import LIFTED, LiftedInt, LiftedSize, lifted, raw
 from .parts import Part, Reason, place_text
 
 WEIGHTS = 2  # changes of a captured tensor before it is an input, of which nothing is computed ahead
@@ -82,6 +83,34 @@ def _with_place(why: Reason) -> str:
     return f"{why.text} ({place_text(why.place)})"
 
 
+_FEW = 4  # sums that lead from one tensor to another whose number is asked for
+_NEAR = 1 << 40  # what is added to such a number at most
+
+
+def _sum(recorder: Any, x: Any) -> tuple[int, int] | None:
+    """The value, and the number, whose sum an integer is; None where a write may come between."""
+    if recorder.reason is not None or x._meta.shape or x._meta.dtype is not int64:
+        return None
+    value, more = recorder.known(x._data), 0
+    if value is None:
+        return None
+    for _ in range(_FEW):
+        if recorder.root(value)[0] in recorder.written:
+            return None
+        event = recorder.made_by(value)
+        if event is None or event.op.name not in ("add", "sub") or event.attrs:
+            break
+        one, other = event.inputs
+        if event.op.name == "add" and one in recorder.constants:
+            one, other = other, one
+        constant = recorder.constants.get(other)
+        if constant is None or constant.shape or constant.dtype.kind != "i" or abs(int(constant)) > _NEAR:
+            break
+        more += int(constant) if event.op.name == "add" else -int(constant)
+        value = one
+    return value, more
+
+
 class LiftedNumbers:
     """The numbers that are inputs of a recording, and what Python computes of them.
 
@@ -106,6 +135,8 @@ class LiftedNumbers:
         self._guarded: set[str] = set()  # expressions of which the value is guarded
         self._answers: dict[str, set[tuple]] = {}  # to questions, of which what a slot holds is computed
         self._never: dict[str, str] = {}  # answers that are never the same, and what is computed of them
+        self._small: set[str] = set()  # expressions that are guarded as cases of their own
+        self._told: dict[int, tuple[Any, int]] = {}  # answers, by the values that they are, and a number more
         self._guards = guards
 
     @property
@@ -171,6 +202,19 @@ class LiftedNumbers:
         text = f"S[{number}]"
         return each(value, text) if type(value) is list else told(value, number, text)
 
+    def keep(self, recorder: Any, x: Any, number: Any) -> None:
+        """Note which number a tensor of one integer holds, as was just answered."""
+        if type(number) is LiftedInt and (of := _sum(recorder, x)) is not None:
+            self._told[of[0]] = number, of[1]
+
+    def known(self, recorder: Any, x: Any) -> tuple[Any, int] | None:
+        """An answer that was given, and what is to be added to it for the number that x holds."""
+        of = _sum(recorder, x) if self._told else None
+        if of is None or of[0] not in self._told:
+            return None
+        number, more = self._told[of[0]]
+        return number, of[1] - more
+
     def clock(self, name: str, value: Any, text: str) -> Any:
         """What a clock tells, which may leave the run: read before its work, or after it.
 
@@ -188,6 +232,16 @@ class LiftedNumbers:
         self.clocks.told[slot] = Reason(name, self._guards.place())
         return lifted(value, slot)
 
+    def may_open(self, expression: str) -> bool:
+        """Whether what a number is may be left open: nobody was told its value, and it will come again."""
+        known = expression in self.clocks.told or expression in self._never or expression in self._guarded
+        return not known
+
+    def alone(self, number: Any) -> int:
+        """The bare number of one that is guarded this once: what others would be is left open."""
+        self._small.add(number.expression)
+        return self.plain(number)
+
     def plain(self, value: Any) -> Any:
         """The bare number; one that was lifted is guarded from here on."""
         if type(value) is LiftedSize:
@@ -202,7 +256,8 @@ class LiftedNumbers:
             if expression in self._never:
                 self._guards.refuse(self._never[expression])
                 return bare
-            self.held |= self._answers.get(expression, set())
+            if expression not in self._small:
+                self.held |= self._answers.get(expression, set())
             if expression not in self._guarded and not self.refused:
                 self._guarded.add(expression)
                 words, place = self.in_words(expression), self._guards.place()

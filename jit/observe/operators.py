@@ -99,6 +99,13 @@ def _floating(operands: tuple) -> bool:
     return any(issubclass(type(x), Tensor) and x.is_floating_point() for x in operands)
 
 
+def _whole(operands: tuple) -> bool:
+    """Whether a whole number that changes stands beside a tensor of int64, which holds all such."""
+    kinds = {type(x) for x in operands if not issubclass(type(x), Tensor)}
+    tensors = [x for x in operands if issubclass(type(x), Tensor)]
+    return kinds == {LiftedInt} and all(x.dtype is int64 for x in tensors)
+
+
 class Operators(Items):
     """Runs operators."""
 
@@ -164,7 +171,8 @@ class Operators(Items):
             if not self.refused and symbol in _OF_WHOLE and self._whole_and_size(a, b):
                 if self._unpatched(name, inplace, a, b):
                     return self.sizes.call(run, (a, b), {}, plain)
-            if not self.refused and symbol in _OF_TENSORS and _floating(bare):
+            fits = symbol in _OF_TENSORS and _floating(bare) or symbol in "+-*" and _whole((a, b))
+            if not self.refused and fits:
                 self.exponent(b if symbol == "**" else None)
                 if self._unpatched(name, inplace, a, b):
                     return self._on_tensors(run, plain, a, b)
@@ -461,7 +469,8 @@ class Operators(Items):
                 # the relation, not the value
                 self.check(f"({text}) is not {found}", f"whether {self.numbers.in_words(text)}")
                 return found
-            if not self.refused and (whole := self._whole_and_size(a, b)) | _floating(bare):
+            whole = self._whole_and_size(a, b)
+            if not self.refused and (whole or _floating(bare) or _whole((a, b))):
                 if self.patched(a, forward) is None and self.patched(b, backward) is None:
                     return self.sizes.call(run, (a, b), {}) if whole else self._on_tensors(run, run, a, b)
             a, b = self.plain(a), self.plain(b)

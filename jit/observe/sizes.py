@@ -83,6 +83,7 @@ class Sizes:
         self.every: bool | None = False
         self._dims = symbolic.numbers
         self._parts: dict[int, Part] = {}  # the stretches that read sizes, by slot
+        self._of: dict[str, tuple[str, Any, Any]] = {}  # what numbers are computed of: (operator, a, b)
 
     @property
     def _static(self) -> bool:
@@ -151,17 +152,22 @@ class Sizes:
         known = self._dims.get(x.expression)
         if known is not None or type(x) is not LiftedInt or not self._may_be_symbol(x):
             return raw(x) if known is None else known
-        at, words = slot_of("s" + x.expression[2:-1]), self._numbers.in_words(x.expression)
-        part = self._parts[at] = self._numbers.of_sizes[x.expression]
-        reason = Reason(words, self._guards.place())
-        self._guards.check(f"not {LEAST} <= {x.expression} < {MOST}", reason, part=part)
-        dim = self._dims[x.expression] = self.symbolic.declare(at, raw(x))
+        return self._own(x, self._numbers.of_sizes[x.expression])
+
+    def _own(self, x: LiftedInt, part: Part) -> Dim:
+        """The symbol that a number is by itself.  part: the stretch that has it in a slot."""
+        text, at = x.expression, slot_of("s" + x.expression[2:-1])
+        words = f"whether {LEAST} <= {self._numbers.in_words(text)} < {MOST}"
+        self._parts[at] = part
+        self._guards.check(f"not {LEAST} <= {text} < {MOST}", Reason(words, self._guards.place()), part=part)
+        dim = self._dims[text] = self.symbolic.declare(at, raw(x))
         return dim
 
     def computed(self, symbol: str, a: Any, b: Any, made: Any) -> None:
         """Note that a number was computed of two, of which one may be a size."""
         if type(made) is not LiftedInt or symbol not in _ARITHMETIC or made.expression in self._dims:
             return
+        self._of.setdefault(made.expression, (symbol, a, b))
         sides = [self._dims.get(x.expression) if type(x) is LiftedInt else x for x in (a, b)]
         if None in sides or not all(type(x) in (int, Dim) for x in sides):
             return
@@ -194,6 +200,58 @@ class Sizes:
             self._note(made, lambda side: side, *sides)
         elif function is operator.neg:
             self._note(made, function, *sides)
+
+    def open(self, number: LiftedInt) -> bool:
+        """Have a number that changes be a size, as where a slice ends; whether it is.
+
+        It is an expression over symbols for what it is computed of, or a symbol itself.
+        """
+        text = number.expression
+        if text in self._dims:
+            return True
+        if self._static or self._guards.recorder.reason is not None or not self._numbers.may_open(text):
+            return False
+        if text in self._of:
+            symbol, a, b = self._of[text]
+            for side in (a, b):
+                if type(side) is LiftedInt and not self.open(side):
+                    self._numbers.alone(side)
+            bare = [raw(x) if type(x) is LiftedInt and x.expression not in self._dims else x for x in (a, b)]
+            self.computed(symbol, bare[0], bare[1], number)
+            if text in self._dims:
+                return True
+            if not any(type(x) is LiftedInt for x in bare):
+                self._numbers.alone(number)
+                return False
+        if raw(number) < LEAST:
+            self._numbers.alone(number)
+            return False
+        part = next(p for p in self._guards.parts if any(text in line for line in p.lines))
+        self.symbolic.numbered.update(symbols_of(self._own(number, part)))
+        return True
+
+    def opened(self, x: Any) -> Any:
+        """A number as it is where it is a size, or else as it is this once."""
+        return self._numbers.plain(x) if type(x) is LiftedInt and x.expression not in self._dims else x
+
+    def open_all(self, *values: Any) -> None:
+        """Have all whole numbers that change, among values and in them, be sizes where they can be."""
+        for value in values:
+            for number in self._lifted(value, DEEPEST):
+                if type(number) is LiftedInt:
+                    self.open(number)
+
+    def is_apart(self, a: LiftedInt, b: LiftedInt) -> bool:
+        """Whether two numbers may well differ by the same at each call, as far as is known."""
+        roots = [self._roots(x) for x in (a, b)]
+        return not all(roots) or bool(roots[0] & roots[1])
+
+    def _roots(self, x: Any) -> set[str]:
+        """The numbers that one is computed of, by their expressions."""
+        if type(x) is not LiftedInt:
+            return set()
+        of = self._of.get(x.expression)
+        return {x.expression} if of is None else self._roots(of[1]) | self._roots(of[2])
 
     def decides(self, symbol: str, a: Any, b: Any) -> bool:
         """Whether a comparison of sizes has one answer, whatever they are."""

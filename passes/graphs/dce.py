@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ...ir.by_pairs import by_pairs
 from ...ir.fused import fused
 from ...ir.graph import Graph, Node, Value
+from ...ir.put import put
 from ...ir.write import need_values
 
 Step = TypeVar("Step", bound=Any)  # a node of a graph, or a step of a program
@@ -57,6 +58,6 @@ def checks(graph: Graph) -> list[Value]:
 
 def refuses(node: Node) -> bool:
     """Whether there are values that the node raises an error for."""
-    if node.op in (fused, by_pairs):
+    if node.op in (fused, by_pairs, put):
         return any(map(refuses, node.attrs["body"].nodes))
     return node.op.traits.refuses

@@ -41,6 +41,8 @@ from ...ir.kernel.types import greatest, kind
 from ...ir.kernel.verify import verify
 from ...ir.memo import MEMO
 
+CHECK = "index_check"  # the name of such a kernel
+
 
 def trusted(kernel: Kernel) -> Iterator[tuple[Expr, Extent]]:
     """Every index from data that the kernel's code uses untested, and the size that it must be below.
@@ -155,7 +157,7 @@ def index_check(kernel: Kernel) -> tuple[Kernel, tuple[int, ...]] | None:
         any_wrong = one if len(wrong) == 1 or one is wrong[0] else op("bit_or", any_wrong, one)
     positions = tuple(n for n, buffer in enumerate(kernel.inputs) if buffer.name in used)
     made = Kernel(
-        "index_check",
+        CHECK,
         tuple(kernel.inputs[n] for n in positions),
         (Buffer("bad", "bool", (1,)),),
         (),

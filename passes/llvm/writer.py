@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...ir.dims import Dim
+from ...ir.dims import Dim, is_at_least
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.types import NUMPY, bits, is_floating, kind
@@ -29,6 +29,7 @@ ELEMENTS = {
 }
 ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8", "ptr": "ptr"}
 
+_ATOMS = {"//": "udiv", "min": "slt", "max": "sgt"}  # the words for what a size is made of
 NEUTRAL = {"add": 0, "add nsw": 0, "sub": 0, "mul": 1, "mul nsw": 1, "udiv": 1}  # as second operands
 
 LOW, HIGH = Name("%lo"), Name("%hi")  # the units of work that an entry is given
@@ -297,10 +298,10 @@ class Writer:
         for monomial, factor in size.terms:
             product: Int = factor
             for atom in monomial:
-                if atom.operands and atom.kind != "//":
-                    raise Unsayable(f"no code computes {atom}", f"size: {size}")
+                if atom.kind == "//" and not all(is_at_least(operand, 0) for operand in atom.operands):
+                    raise Unsayable(f"no code divides {atom}, which may be negative", f"size: {size}")
                 operands = [self.size(operand) for operand in atom.operands]
-                value = self.integer("udiv", *operands) if operands else Name(f"%{atom.kind}")
+                value = self.integer(_ATOMS[atom.kind], *operands) if operands else Name(f"%{atom.kind}")
                 product = value if product == 1 else self.times(value, product)
             total = self.sum(total, product)
         return total

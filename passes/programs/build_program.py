@@ -30,12 +30,14 @@ from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.lowering import NotLowered
 from ...ir.memo import remember
+from ...ir.put import put
 from ...ir.size import size
 from ..graphs.compose import compose
 from ..graphs.dce import checks
 from ..graphs.expand import expand
 from ..graphs.fuse import body_of, is_number
 from ..graphs.pieces import is_identity, is_reshape
+from ..kernels.putting import putting
 from ..kernels.slices import sliced
 from .program import Alias, Array, Call, Host, Program, Step, verify
 
@@ -107,6 +109,9 @@ class _Building:
 
     def call(self, node: Node) -> None:
         """A node's kernel on the arrays that it reads; none where all that it does is to keep them."""
+        if node.op is put:
+            self.put(node)
+            return
         body = node.attrs["body"] if node.op is fused else self.body(node)
         given = dict(zip(body.params, node.inputs if node.op is fused else _arrays(node), strict=True))
         outputs = node.outputs if node.op is fused else body.results
@@ -124,6 +129,12 @@ class _Building:
         made = tuple(_array(v, v.hint or kernel.name) for v in outputs)
         self.arrays |= zip(outputs, made, strict=True)
         self.steps.append(Call(kernel, inputs, made, where=node.where))
+
+    def put(self, node: Node) -> None:
+        """The kernel that writes a part of its first operand."""
+        made = tuple(_array(v, v.hint or node.attrs["body"].name) for v in node.outputs)
+        self.steps.append(Call(putting(node.attrs["body"]), tuple(map(self.array, _given(node))), made))
+        self.arrays |= zip(node.outputs, made, strict=True)
 
     def part(self, array: Array, offset: Extent, buffer: Buffer) -> Array:
         """The elements from `offset` on, in the buffer's shape; all of them are the array itself."""
@@ -144,6 +155,10 @@ class _Building:
 def _arrays(node: Node) -> list[Value]:
     """The operands of a node that are arrays to its kernel, each once."""
     return list(dict.fromkeys(v for v in node.inputs if v is not None and not is_number(v)))
+
+
+def _given(node: Node) -> list[Value]:
+    return [v for v in node.inputs if v is not None]
 
 
 def _array(value: Value, name: str) -> Array:

@@ -20,7 +20,7 @@ from ...ir.errors import GraphError
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 from ...ir.printing import Namer
-from ..kernels.index_check import index_check, tested, trusted
+from ..kernels.index_check import CHECK, index_check, tested, trusted
 from .program import Alias, Array, Call, Host, Program, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
@@ -147,21 +147,26 @@ class MemoryPlan:
 
 
 def failing(program: Program) -> frozenset[int]:
-    """The numbers of the steps that can raise: ops of the host, and kernels whose indices are checked first.
+    """The numbers of the steps that can raise: ops of the host, checks, and kernels that are to be checked.
 
-    No kernel does whose indices are elements of an array that an earlier one has had checked.
+    No kernel is whose indices are elements of an array that an earlier one has had checked.
     """
     root, _ = roots(program)
     below: set[tuple[Array, Extent]] = set()  # arrays of indices, and what all of them are below
-    found = set()
+    found, checked = set[int](), set[tuple]()
     for number, step in enumerate(program.steps):
         if isinstance(step, Host):
             found.add(number)
+        elif isinstance(step, Call) and step.kernel.name == CHECK:
+            found.add(number)
+            checked.add((step.kernel, step.inputs))
         elif isinstance(step, Call) and any(trusted(step.kernel)):
-            about = tested(step.kernel) if index_check(step.kernel) else None
+            check = index_check(step.kernel)
+            about = tested(step.kernel) if check else None
             checks = [(step.inputs[at], size, is_whole) for at, size, is_whole in about or ()]
             if about is None or any((root[array], size) not in below for array, size, _ in checks):
-                found.add(number)
+                if check is None or (check[0], tuple(step.inputs[n] for n in check[1])) not in checked:
+                    found.add(number)
                 below |= {
                     (root[array], size)
                     for array, size, is_whole in checks

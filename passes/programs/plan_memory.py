@@ -134,9 +134,27 @@ class _Planner:
             if self.last[param] == number:
                 if not self.declare(number, step.outputs.index(root), param):
                     continue
+            elif (links := self.written_in_turn(root, param)) is not None:
+                self.slots |= dict.fromkeys(links, self.slots[param])
             elif any(step.outputs[n] is root for n, _ in declared(step.kernel)):
                 continue
             self.slots[root] = self.slots[param]
+
+    def written_in_turn(self, root: Array, param: Array) -> list[Array] | None:
+        """Those from a param to a result that are each in place of the one before; None where not all."""
+        links: list[Array] = []
+        while root is not param:
+            number = self.first.get(root, -1)
+            step = self.steps[number] if number >= 0 else None
+            if not isinstance(step, Call) or number < self.safe_after or root in self.fixed:
+                return None
+            over = dict(declared(step.kernel)).get(step.outputs.index(root))
+            source = None if over is None else step.inputs[over]
+            if source is None or self.root[source] is not source or self.last[source] != number:
+                return None
+            links.append(root)
+            root = source
+        return links[1:] if len(links) > 1 else None
 
     def write_to_results(self) -> None:
         """Let the others that a caller gets be written to the new array at once."""

@@ -28,6 +28,22 @@ SERVED = {
 }
 
 
+def it_is_written(x, i):
+    x[i].mul_(2)
+    return x.sum()
+
+
+def rows_are_written(x, i):
+    x[i : i + 2] = x[i] * 2
+    x[:, i % 3] = 1.5
+    x.narrow(0, i, 3).copy_(x[:3])
+    x[i].add_(1)
+    return x.sum()
+
+
+SERVED |= {"it is written": it_is_written, "rows are written": rows_are_written}
+
+
 def escapes(x, i):
     return x[i]
 
@@ -40,11 +56,6 @@ def the_tensor_is_written(x, i):
     y = x[i]
     x.add_(1)
     return y * 1
-
-
-def it_is_written(x, i):
-    x[i].mul_(2)
-    return x.sum()
 
 
 def is_kept_as_a_gradient(x, i):
@@ -63,7 +74,6 @@ GUARDED = (
     escapes,
     its_view_escapes,
     the_tensor_is_written,
-    it_is_written,
     is_kept_as_a_gradient,
     has_a_history,
 )

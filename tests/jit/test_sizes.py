@@ -508,6 +508,22 @@ def test_a_size_that_is_the_extent_of_nothing():
     )
 
 
+def test_sizes_that_a_view_says_are_equal():
+    """As of a cache of keys and one of values, both of which grow."""
+
+    def grown(k, v):
+        n, v = k.shape[1], lamina.cat([v, v[:, :1]], 1)
+        return v.view(1, n + 1, 4, 16) * 2
+
+    traced = serve(grown, lambda n: (tensor(1, n, 64), tensor(1, n, 64)), 2, (3, 4, 6, 5, 9))
+    assert "v.shape[1] is k.shape[1]" in traced.explain(detail=True)
+
+
+def test_what_is_handed_through_is_no_op():
+    """Which the recorder took for one; on symbols squeeze is one, so each size is recorded."""
+    serve(lambda x: x.squeeze(), lambda n: (tensor(n, 3),), 3, (4, 6, 8, 8, 6))
+
+
 def test_views_of_an_argument_stay_views():
     traced = jit.trace(lambda x: x.view(-1)[: x.shape[0]], budget=None)
     for n in SIZES:

@@ -68,7 +68,7 @@ def test_options_leave_passes_out():
 
 def test_options_stop_after_a_pass():
     assert [p.__name__ for p in Options(stop_after="cse").passes()][-1] == "cse"
-    assert len(Options(stop_after="cse").passes()) == 8  # the last of that name
+    assert len(Options(stop_after="cse").passes()) == 9  # the last of that name
     with pytest.raises(ArgumentValueError, match="no pass is called 'polish'"):
         Options(stop_after="polish").passes()
 
