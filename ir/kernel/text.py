@@ -77,7 +77,7 @@ def parse(text: str, first: int = 1) -> Kernel:
 
 @contextmanager
 def _at(line: Line) -> Iterator[None]:
-    """Says of an error which line it is about; what dims.py refuses (a symbol called None) is the text's too."""
+    """Says of an error which line it is about; a symbol called None, which dims.py refuses, is one too."""
     try:
         yield
     except LaminaError as error:
