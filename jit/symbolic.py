@@ -777,14 +777,11 @@ def _rule_of(op: Op) -> Callable:
     return gradient
 
 
-def _solved(difference: int | Dim, name: str) -> int | Dim | None:
+def _solved(difference: Dim, name: str) -> int | Dim | None:
     """What a symbol is where a difference is none, if that is a whole number of it or none."""
-    rest = substitute(difference, {name: 0})
-    if name in symbols_of(rest):
-        return None
-    if difference - rest == symbol(name):
-        return 0 - rest
-    return rest if rest - difference == symbol(name) else None
+    by = sum(by for monomial, by in difference.terms if [atom.text for atom in monomial] == [name])
+    rest = difference - by * symbol(name)
+    return -by * rest if by in (1, -1) and name not in symbols_of(rest) else None
 
 
 def _generators(given: Any) -> list[Generator]:
