@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dims import same
+from ..dims import at_least, same
 from ..errors import ArgumentValueError, ShapeError
 from ..op import Op, composite, define
 from ..sample import sample
@@ -465,7 +465,7 @@ def transposed(op, n, input, weight, bias, stride, padding, output_padding, grou
     window = Window(weight.shape[2:], attrs["stride"], attrs["padding"], attrs["dilation"])
     every = zip(input.shape[-n:], *window, extra, strict=True)
     size = tuple((i - 1) * s - 2 * p + d * (r - 1) + e + 1 for i, r, s, (p, _), d, e in every)
-    if any(isinstance(length, int) and length < 1 for length in size):
+    if not all(at_least(length, 1) for length in size):
         raise ShapeError(
             f"{op}: padding leaves nothing of the output: its sizes would be {list(size)}",
             "each is (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1",

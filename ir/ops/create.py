@@ -134,7 +134,8 @@ def bind_full(size, fill_value, *, dtype=None, device=None):
     """Make a tensor filled with one number, whose kind decides the dtype unless it is given."""
     value = _number("full", "fill_value", fill_value, also_complex=True)
     sizes = _sizes("full", tuple(size) if isinstance(size, (tuple, list)) else (size,))
-    made = of_scalar(value) if dtype is None else _dtype("full", dtype)
+    whole = isinstance(value, Dim)
+    made = _dtype("full", dtype) if dtype is not None else int64 if whole else of_scalar(value)
     fits("full", value, made)
     return (), {"size": sizes, "fill_value": value, "dtype": made, "device": _device(device)}
 

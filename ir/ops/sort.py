@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import lowering
-from ..dims import Dim
+from ..dims import Dim, at_least
 from ..dtypes import bool_, int64
 from ..errors import DTypeError, ShapeError
 from ..op import composite, define
@@ -108,7 +108,7 @@ def _infer_topk(input: Type, *, k: int, dim: int, largest: bool, sorted: bool) -
     if input.dtype is bool_:
         raise DTypeError("topk: bools have no order", "convert them first: x.int()")
     n = input.shape[dim] if input.ndim else 1
-    if k < 0 or (isinstance(n, int) and k > n):
+    if not (at_least(k, 0) and at_least(n, k)):
         raise ShapeError(f"topk: k = {k} of {n} elements", f"k lies in [0, {n}]")
     out = input.with_shape(tuple(k if d == dim else n for d, n in enumerate(input.shape)))
     return out, out.with_dtype(int64)
@@ -176,7 +176,7 @@ def bind_kthvalue(input, k, dim=-1, keepdim=False):
 def _infer_kthvalue(input: Type, *, k: int, dim: int, keepdim: bool) -> tuple[Type, Type]:
     n = input.shape[dim] if input.ndim else 1
     outs = _infer_one("kthvalue", input, dim, keepdim)
-    if k < 1 or (isinstance(n, int) and k > n):
+    if not (at_least(k, 1) and at_least(n, k)):
         raise ShapeError(f"kthvalue: k = {k} of {n} elements", f"k lies in [1, {n}]")
     return outs
 

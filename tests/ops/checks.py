@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import size_rules
 from harness import (
     EPS,
     FURTHER,
@@ -123,6 +124,12 @@ def check_infer(op: Op) -> None:
             assert converted or narrower, f"{case}: {name} is {made}, infer says {t}"
             if made.category == "float" and not converted:
                 assert made is t.dtype.compute, f"{case}: {name} is computed as {made}, for {t}"
+
+
+def check_size_rules(op: Op) -> None:
+    """What its rules say of sizes that are symbols is so for all sizes that satisfy the conditions."""
+    for case in cases(op, first_dtype(op)):
+        size_rules.check(op, case)
 
 
 def check_pure(op: Op) -> None:

@@ -8,7 +8,7 @@ import pytest
 import tensor_checks
 
 from lamina.ir import dtypes, lowering
-from lamina.ir.errors import DTypeError
+from lamina.ir.errors import DTypeError, ShapeError
 from lamina.ir.kernel import scalar
 from lamina.ir.op import REGISTRY, Op, Traits
 from lamina.ir.sample import Operand, Sample, sample
@@ -121,6 +121,15 @@ def test_planted_missing_docstring_is_caught():
 # ---- inference and the reference
 def test_planted_wrong_inferred_shape_is_caught():
     caught(checks.check_infer, record(infer=lambda input: (input, input)), "total has shape")
+
+
+def test_planted_rule_that_only_numbers_are_held_to_is_caught():
+    def up_to_thirty(input):
+        if input.ndim and isinstance(input.shape[-1], int) and input.shape[-1] > 33:
+            raise ShapeError("planted: takes rows of up to 33")
+        return infer(input)
+
+    caught(checks.check_size_rules, record(infer=up_to_thirty), "takes rows of up to 33")
 
 
 def test_planted_wrong_inferred_category_is_caught():
