@@ -11,7 +11,7 @@ can't be decided, the answer is yes on a `Condition`, which `with conditions()` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from math import gcd, inf
@@ -470,6 +470,7 @@ _RELATIONS: dict[str, Any] = {"==": eq, "!=": ne, ">=": ge}
 _collecting = OpenBlocks()
 _limiting = OpenBlocks()
 _hinting = OpenBlocks()
+_facts = OpenBlocks()
 
 
 class limits:
@@ -586,6 +587,38 @@ def for_once() -> Mapping[str, int]:
     return {} if block is None else block.sizes
 
 
+class facts:
+    """Says in its block what is so of symbols: what is asked of types is answered by that, proofs are not.
+
+    ranges: between what sizes they lie.
+    """
+
+    def __init__(self, conditions: Iterable[Condition], ranges: Mapping[str, tuple[float, float]]):
+        self.conditions, self.ranges = tuple(conditions), dict(ranges)
+
+    def __enter__(self) -> None:
+        _facts.enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        _facts.leave(self)
+
+
+def _is_fact(a: int | Dim, relation: str, b: int | Dim) -> bool:
+    block, difference = _facts.innermost(), a - b
+    if block is None:
+        return False
+    with limits(block.ranges):
+        if _answer(a, relation, b):
+            return True
+    for fact in block.conditions:
+        own = fact.left - fact.right
+        if fact.relation == relation and (difference == own or relation != ">=" and difference == -own):
+            return True
+        if relation == fact.relation == ">=" and bounds(difference - own)[0] >= 0:
+            return True
+    return False
+
+
 def _answer(a: int | Dim, relation: str, b: int | Dim) -> bool | None:
     difference = a - b
     low, high = bounds(difference)
@@ -605,6 +638,8 @@ def _assumed(a: int | Dim, relation: str, b: int | Dim) -> bool:
     condition = Condition(a, relation, b)
     block = _collecting.innermost()
     if block is None:
+        if _is_fact(a, relation, b):
+            return True
         raise _open(condition)
     holds = block.sizes is None or condition.holds(block.sizes)
     condition = condition if holds else condition.otherwise()
@@ -618,6 +653,11 @@ def _decided(a: int | Dim, relation: str, b: int | Dim) -> bool:
     if answer is None:
         block = _collecting.innermost()
         if block is None or block.sizes is None:
+            if _is_fact(a, relation, b):
+                return True
+            opposite = Condition(a, relation, b).otherwise()
+            if _is_fact(opposite.left, opposite.relation, opposite.right):
+                return False
             raise _open(Condition(a, relation, b))
         return _assumed(a, relation, b)
     return answer

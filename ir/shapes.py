@@ -24,9 +24,9 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     result: list[Any] = [1] * rank
     for shape in shapes:
         for d, size in enumerate(shape, rank - len(shape)):
-            if result[d] == 1:
+            if is_one(result[d]):
                 result[d] = size
-            elif size != 1 and not same(result[d], size):
+            elif not is_one(size) and not same(result[d], size):
                 spelled = " and ".join(str(list(s)) for s in shapes)
                 raise ShapeError(
                     f"{op}: sizes {result[d]} and {size} of dimension {d - rank} don't broadcast",
@@ -37,20 +37,25 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def is_one(size: Any) -> bool:
+    """Whether a size is written 1: of a symbol, which may be, it isn't asked."""
+    return isinstance(size, int) and size == 1
+
+
 def fitting(from_shape: Shape, to_shape: Shape) -> None | tuple[tuple[int, ...], Shape]:
     """How a cotangent goes back to an operand that was broadcast: None as it is, else (dims, shape).
 
     Sum over `dims` and reshape to `shape`: [8,3,5] to [3,1] is ((0, 2), (3, 1)).  Without dims the cotangent
     is the smaller one and is expanded to `shape`.
     """
-    if len(from_shape) == len(to_shape) and from_shape == to_shape:
+    if from_shape is to_shape:
         return None
     extra = len(from_shape) - len(to_shape)
     pairs = list(
         enumerate(zip(from_shape[max(extra, 0) :], to_shape[max(-extra, 0) :], strict=True), max(extra, 0))
     )
-    dims = tuple(range(extra)) + tuple(d for d, (a, b) in pairs if b == 1 and a != 1)
-    grows = extra < 0 or any(a == 1 and b != 1 for _, (a, b) in pairs)
+    dims = tuple(range(extra)) + tuple(d for d, (a, b) in pairs if is_one(b) and not is_one(a))
+    grows = extra < 0 or any(is_one(a) and not is_one(b) for _, (a, b) in pairs)
     return (dims, to_shape) if dims or grows else None
 
 

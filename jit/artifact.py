@@ -16,14 +16,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from ..ir.errors import ArgumentError, KernelError
+from ..ir.dims import Condition, Dim, facts, hints, limits
+from ..ir.errors import KernelError, LaminaError, Unsayable
 from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
@@ -32,6 +36,7 @@ from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Linked, Native, link
+from ..passes.llvm.sized import Sized
 from ..passes.pipeline import Options, to_program
 from ..passes.programs.host_parts import Check
 from ..passes.programs.program import Program
@@ -39,16 +44,85 @@ from ..passes.programs.prologue import prologue
 from ..passes.schedules.target import AVX2, AVX512, BASELINE, NEON, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
 from ..runtime.workers import MOST_GRAIN, SPIN
-from .lamina_model import ARM, FORMAT
+from .lamina_model import ARM, FORMAT, STATIC
 from .tuning import Tuned, with_schedules
 
 LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE, ARM: NEON}
+MOST = 1 << 40  # of a size of which nothing else is said
 LOADER = Path(__file__).with_name("lamina_model.py")
 _ALIGN = 64
 _POOL = {
     "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
     "wake": pool.WAKE, "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": MOST_GRAIN,
 }  # fmt: skip
+
+
+class ExportError(LaminaError):
+    """A traced function that no file can hold, or a file that does not compute what the function does."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What the user calls a size, and between what it lies; is_said: whether the user said so."""
+
+    name: str
+    low: int = 1
+    high: int = MOST
+    is_said: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.low} {'on' if self.high == MOST else f'to {self.high}'}"
+
+
+@dataclass(frozen=True)
+class Need:
+    """A condition beside ranges.  words: the same for a reader, with the place that asked."""
+
+    condition: Condition
+    words: str
+
+
+@dataclass
+class Sizes:
+    """The sizes of an exported model.
+
+    ranges: by the names of symbols in the graph.  example: what they were.
+    """
+
+    ranges: dict[str, Range] = field(default_factory=dict)
+    example: dict[str, int] = field(default_factory=dict)
+    needs: list[Need] = field(default_factory=list)
+
+    def words(self, dim: int | Dim) -> str:
+        """A size as the user names it."""
+        return re.sub(r"\bd\d+\b", lambda found: self.ranges[found[0]].name, str(dim))
+
+    def fit(self, sizes: Mapping[str, int]) -> bool:
+        """Whether sizes are among those that the model takes."""
+        within = all(r.low <= sizes[name] <= r.high for name, r in self.ranges.items())
+        return within and all(need.condition.holds(sizes) for need in self.needs)
+
+    def others(self) -> Iterator[dict[str, int]]:
+        """Other sizes than the example's, to try the file at: the least, and some that are larger."""
+        least = {name: r.low for name, r in self.ranges.items()}
+        larger = {
+            name: min(n + 1 + at, self.ranges[name].high) for at, (name, n) in enumerate(self.example.items())
+        }
+        twice = {name: min(2 * n, self.ranges[name].high) for name, n in self.example.items()}
+        for sizes in (least, larger, twice):
+            if sizes != self.example and self.fit(sizes):
+                yield sizes
+
+    @contextmanager
+    def known(self) -> Iterator[None]:
+        """Programs of these symbols are made within this.
+
+        All files' symbols lie between the same limits: proofs about kernels are kept by their texts.
+        """
+        needs = [need.condition for need in self.needs]
+        ranges = {name: (said.low, said.high) for name, said in self.ranges.items()}
+        with limits(dict.fromkeys(ranges, (1, MOST))), hints(self.example), facts(needs, ranges):
+            yield
 
 
 def own_levels() -> list[str]:
@@ -69,29 +143,37 @@ def write(
     outputs: Any,
     levels: Sequence[str],
     tuned: Mapping[str, Sequence[Tuned]] = {},
+    sizes: Sizes | None = None,
 ) -> None:
     """Write a model's file.
 
     graph: its inputs are the first params, the weights, by name, the last; all have
     hints.  outputs: the structure of what it returns, as `lamina_model` reads it.  tuned: for levels, what a
-    search for schedules came to.  Raises ArgumentError for a graph that needs more than native code.
+    search for schedules came to.  sizes: those that change, where there are such.  Raises ExportError for a
+    graph that needs more than native code.
     """
     count = len(graph.params) - len(weights)
     stored = dict(weights)
     manifest: dict[str, Any] = {
-        "format": FORMAT,
+        "format": FORMAT if sizes else STATIC,
         "lamina": __version__,
-        "inputs": [[p.hint, p.dtype.short, p.shape] for p in graph.params[:count]],
+        "inputs": [[p.hint, p.dtype.short, _plain(p.shape)] for p in graph.params[:count]],
         "outputs": outputs,
         "weights": list(weights),
         "levels": {},
     }  # fmt: skip
+    if sizes:
+        manifest["sizes"] = [[name, r.name, r.low, r.high] for name, r in sizes.ranges.items()]
+        manifest["needs"] = [
+            [str(need.condition.left), need.condition.relation, str(need.condition.right), need.words]
+            for need in sizes.needs
+        ]
     members = {
         "lamina_model.py": LOADER.read_bytes(),
         "graph.txt": str(graph).encode(),
     }
     for level in levels:
-        about, library, constants = _level(graph, count, level, tuned.get(level, ()))
+        about, library, constants = _level(graph, count, level, tuned.get(level, ()), sizes)
         manifest["levels"][level] = about
         members[about["library"]] = library
         stored |= constants
@@ -110,7 +192,7 @@ def programs(graph: Graph, count: int, target: Target) -> tuple[Program, Program
 
 
 def _level(
-    graph: Graph, count: int, level: str, tuned: Sequence[Tuned]
+    graph: Graph, count: int, level: str, tuned: Sequence[Tuned], sizes: Sizes | None
 ) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
     """What the manifest says of a level, its library, and its programs' constants."""
     target = LEVELS[level]
@@ -121,12 +203,12 @@ def _level(
     exports = ["lamina_pool_worker", "lamina_pool_launch"]
     constants = {}
     for name, part in parts.items():
-        linked = link(part, target, f"lamina_{name}")
-        texts |= dict.fromkeys(linked.texts)
-        exports += linked.manifest.symbols
-        names = [f"{level}/{name}/{n}" for n in range(len(linked.constants))]
-        constants |= dict(zip(names, linked.constants, strict=True))
-        about[name] = _about(linked) | {"constants": names}
+        linked, about[name] = _linked(part, target, f"lamina_{name}", sizes if name == "main" else None)
+        for each in linked:
+            texts |= dict.fromkeys(each.texts)
+            exports += each.manifest.symbols
+        names = about[name]["constants"] = [f"{level}/{name}/{n}" for n in range(len(linked[0].constants))]
+        constants |= dict(zip(names, linked[0].constants, strict=True))
     # The main program takes the inputs, those weights that it reads as they are, then the prologue's results.
     position = {array: n - count for n, array in enumerate(program.params) if n >= count}
     about["frozen"] = [position[a] for a in parts["prologue"].params]
@@ -139,25 +221,63 @@ def _level(
     return about, shared_object(data, exports, f"{level}.so"), constants
 
 
+def _linked(
+    program: Program, target: Target, entry: str, sizes: Sizes | None
+) -> tuple[list[Linked], dict[str, Any]]:
+    """A program as code, and what the manifest says of it: for open sizes several that serve all together."""
+    if sizes is None:
+        linked = link(program, target, entry)
+        return [linked], _about(linked)
+    sized = Sized(program, target)
+    try:
+        found = [*sized.variants(entry)]
+    except Unsayable as error:
+        raise ExportError(
+            f"export(dynamic): {error.rule.partition(': ')[2]}, and a file's code serves all sizes",
+            "leave that out of the traced function, or export without dynamic",
+        ) from None
+    about = _about(found[0][0])
+    del about["entries"]
+    about["offsets"] = [[name, _plain(ends)] for name, ends in sized.plan.offsets.items()]
+    about["variants"] = [
+        {
+            "entries": each.manifest.symbols,
+            "numbers": _plain(each.manifest.numbers),
+            "least": [[str(extent), n] for extent, n in least],
+        }
+        for each, least in found
+    ]
+    return [each for each, _ in found], about
+
+
+def _plain(dims: Iterable[int | Dim]) -> list[int | str]:
+    """Sizes as JSON: a formula is its text."""
+    return [n if isinstance(n, int) else str(n) for n in dims]
+
+
+def _kinds(kinds: Iterable[tuple[str, tuple]]) -> list:
+    return [[dtype, _plain(shape)] for dtype, shape in kinds]
+
+
 def _about(linked: Linked) -> dict[str, Any]:
     manifest = linked.manifest
     for part in manifest.parts:
         if isinstance(part, Check):
             name = parse_kernel(part.text).name
-            raise ArgumentError(
+            raise ExportError(
                 f"export: {name} reads at indices that it computes on the way, which only Python can check",
                 "compute the indices outside, and pass them as an argument",
             )
         if not isinstance(part, Native):
             (op,) = (line.split(" = ")[1].split("(")[0] for line in part.text.splitlines() if " = " in line)
-            raise ArgumentError(
+            raise ExportError(
                 f"export: {op} has no kernel, and an exported model runs native code alone",
                 "leave it out of the traced function, and call it on the model's outputs",
             )
     return {
-        "params": manifest.params,
-        "results": manifest.results,
-        "arena": manifest.arena,
+        "params": _kinds(manifest.params),
+        "results": _kinds(manifest.results),
+        "arena": _plain([manifest.arena])[0],
         "entries": manifest.symbols,
     }
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..ir import collector
 from ..ir.by_pairs import from_pairs, to_pairs
+from ..ir.dims import Condition, symbols_of
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..ir.specialise import specialise
@@ -322,9 +323,15 @@ def compile_sized(
     target: Target = CPU,
     clock: Clock | None = None,
     prologues: dict[Any, Prologue] | None = None,
+    needs: Sequence[Condition] = (),
 ) -> Bound:
-    """A graph of symbols ready to run at some of their sizes; otherwise as `compile_graph`."""
-    template = template_of(graph, sizes, into=into, frozen=frozen, options=options, target=target)
+    """A graph of symbols ready to run at some of their sizes; otherwise as `compile_graph`.
+
+    needs: what is so of the symbols at all sizes that it is to run at.
+    """
+    template = template_of(
+        graph, sizes, into=into, frozen=frozen, options=options, target=target, needs=needs
+    )
     if template is not None:
         return Bound(Fitted(template, sizes, frozen, options), prologues)
     return compile_graph(
@@ -347,6 +354,7 @@ def template_of(
     frozen: frozenset[int] = frozenset(),
     options: Options = DEFAULT,
     target: Target = CPU,
+    needs: Sequence[Condition] = (),
 ) -> Template | None:
     """The programs of a graph of symbols, made when they are first asked for; None where there are none."""
     if determinism.is_asked():  # for all sizes sums are not cut in parts: they round otherwise
@@ -354,14 +362,16 @@ def template_of(
     if any(node.op is table for node in graph.nodes):  # whose elements are known for each size alone
         return None
     into = tuple(into) or (None,) * len(graph.results)
-    key = (_text(graph), into, frozen, options, target.name)
+    # Those of other symbols may be looked at later than this runs.
+    own = tuple([c for c in needs if symbols_of(c.left) | symbols_of(c.right) <= sizes.keys()])
+    key = (_text(graph), into, frozen, options, target.name, tuple(map(str, own)))
     with _lock:
         if key in _templates:
             _templates.move_to_end(key)
             return _templates[key]
     wanted = replace(options, frozen=frozen, limits=target.limits)
     try:
-        made: Template | None = Template(graph, into, frozen, wanted, target, sizes)
+        made: Template | None = Template(graph, into, frozen, wanted, target, sizes, own)
     except Unfit:
         made = None
     with _lock:

@@ -6,7 +6,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..ir.by_pairs import to_pairs
-from ..ir.errors import ArgumentError, LaminaError
+from ..ir.dims import symbol
+from ..ir.errors import ArgumentError
 from ..ir.graph import Builder, Graph, Value
 from ..ir.interpret import interpret
 from ..ir.op import REGISTRY
 from ..ir.own_files import is_replaceable, replacing
+from ..ir.types import type_of
 from ..passes.graphs.cse import cse
 from ..passes.graphs.dce import dce
 from ..passes.graphs.fold_constants import fold_constants
@@ -27,9 +30,12 @@ from ..passes.graphs.freeze import freeze
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.graphs.simplify import simplify
 from ..passes.pipeline import Options, optimise
-from ..runtime import Tensor
+from ..runtime import Size, Tensor
 from ..runtime.modes import no_grad
+from ..runtime.tensor import tensor_of
 from . import artifact, backend, pytree, tuning
+from .artifact import ExportError, Sizes
+from .dynamic import Wanted, mark_all, named, opened
 from .loaded import Loaded, graph_of
 from .recording import Ready, Recording
 from .replay import Call
@@ -41,45 +47,61 @@ from .trace import TracedFunction, trace
 BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify, cse, dce)
 
 
-class ExportError(LaminaError):
-    """A traced function that no file can hold, or a file that does not compute what the function does."""
-
-
 def export(
-    function: Callable, path: str | os.PathLike, *example: Any, levels: Sequence[str] | None = None
+    function: Callable,
+    path: str | os.PathLike,
+    *example: Any,
+    levels: Sequence[str] | None = None,
+    dynamic: Mapping[Any, Any] | None = None,
 ) -> None:
     """Write what `function` does on arguments of these kinds as one file.
 
     function: a traced function or module, or one to be traced.  example: its arguments; their types, shapes
     and all values but tensors' are part of the model.  levels: of the CPU, by
-    default all of machines of this kind: x86-64-v4, -v3 and -v2, or armv8-a.
+    default all of machines of this kind: x86-64-v4, -v3 and -v2, or armv8-a.  dynamic: sizes that may be
+    others than the example's, by argument and dimension, with a name, or a name, the least and the greatest:
+    `{"x": {0: "batch", 1: ("time", 1, 4096)}}`.  Equal names are one size.  Sizes are from 1 on, or from what
+    the function needs; what else it needs of them (`time % 4 == 0`) is looked at when the model is called.
 
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
     tried in a fresh process before it appears under its name.
 
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
-    random numbers or needs ops without kernels, and where the file's results are not the function's.
+    random numbers or needs ops without kernels, and where the file's results are not the function's; for a
+    size that can't change, and where the function does something else for sizes that `dynamic` says.  Raises
+    ArgumentError, DimError for what names no size.
     """
     chosen = tuple(levels or artifact.own_levels())
     if unknown := set(chosen) - artifact.LEVELS.keys():
         raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
     if not is_replaceable(os.fspath(path)):
         raise ExportError(f"export: {os.fspath(path)} is a folder, a pipe or a device", "name a file")
-    traced = function if isinstance(function, TracedFunction) else trace(function)
+    wanted = named(function, example, dynamic or {})
+    plain = function.__wrapped__ if isinstance(function, TracedFunction) else function
+    traced = function if isinstance(function, TracedFunction) and not wanted else trace(plain)
+    mark_all(wanted)  # a recording is made for them
     with no_grad():
         expected = traced.call_for_code(*example)
-    recording, call = _recorded(traced, example)
+    recording, call = _recorded(traced, example, sized=not wanted)
     recording, arrays = _in_order(recording, call, example)
+    sizes = None
+    if wanted:
+        recording, sizes = _opened(recording, call, example, wanted, traced)
     graph, outputs = _pure(recording)
-    graph, weights = _frozen(graph, recording, call)
+    known = sizes.known if sizes else nullcontext
+    with known():
+        graph, weights = _frozen(graph, recording, call)
     with replacing(os.fspath(path)) as file:
-        try:
-            artifact.write(file, graph, weights, outputs, chosen)
-        except ArgumentError as error:
-            raise ExportError(error.rule, *error.details) from None
+        with known():
+            artifact.write(file, graph, weights, outputs, chosen, sizes=sizes)
         file.flush()
         _tried(file.name, arrays, expected)
+        for others in sizes.others() if sizes else ():
+            arguments, arrays = _resized(example, wanted, sizes, others)
+            with no_grad():
+                expected = plain(*arguments)
+            _tried(file.name, arrays, expected)
 
 
 def tune_file(
@@ -99,6 +121,8 @@ def tune_file(
     if not is_replaceable(made):
         raise ExportError(f"tune: {made} is a folder, a pipe or a device", "name a file")
     graph, manifest, weights = graph_of(source)
+    if "sizes" in manifest:
+        raise ExportError(f"tune: {path} takes sizes that change, and schedules are searched for known ones")
     names = dict(zip(manifest["weights"], weights, strict=True))
     usable = [level for level in manifest["levels"] if level in artifact.levels_here()]
     if not usable:
@@ -119,9 +143,12 @@ def tune_file(
 
 
 # ---- from a recording to a graph of inputs and weights -----------------------------------------------------
-def _recorded(traced: TracedFunction, example: tuple) -> tuple[Recording, Call]:
-    """The recording that serves these arguments, and the call that it serves.  Raises ExportError."""
-    found = traced.recorded_for(example)
+def _recorded(traced: TracedFunction, example: tuple, sized: bool) -> tuple[Recording, Call]:
+    """The recording that serves these arguments, and the call that it serves.  Raises ExportError.
+
+    sized: as of `recorded_for`.
+    """
+    found = traced.recorded_for(example, sized)
     if found is None:
         raise ExportError(f"export: {traced._name} could not be recorded", *traced.explain().splitlines())
     recording, call = found
@@ -178,12 +205,58 @@ def _in_order(recording: Recording, call: Call, example: tuple) -> tuple[Recordi
     known = dict(zip(recording.sources, recording.graph.params, strict=True))
     params: dict[Source, Value] = {}
     for source, x in given.items():
-        params[source] = known.get(source, Value(x._meta, f"unused{len(params)}"))
+        params[source] = known.get(
+            source, Value(recording.types.get(source, x._meta), f"unused{len(params)}")
+        )
     for source, param in known.items():
         params.setdefault(source, param)
     graph = recording.graph.replace(params=tuple(params.values()))
     arrays = [np.asarray(x._data, order="C") for x in given.values()]
     return replace(recording, graph=graph, sources=tuple(params)), arrays
+
+
+def _opened(
+    recording: Recording, call: Call, example: tuple, wanted: Wanted, traced: TracedFunction
+) -> tuple[Recording, Sizes]:
+    """The recording with the user's sizes for symbols.  Raises ExportError."""
+    slots = {id(x): i for i, x in reversed([*enumerate(call.S)])}
+    tensors = [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
+    sources = {id(x): Arg(slots[id(x)]) for x in tensors if id(x) in slots}
+    met = {id(x): recording.types.get(sources[id(x)], x._meta).shape for x in tensors if id(x) in sources}
+    graph, sizes = opened(recording, met, wanted, traced.explain(detail=True).splitlines())
+    names = {said.name: symbol(name) for name, said in sizes.ranges.items()}
+    params = [*graph.params]
+    for at, x in enumerate(tensors):
+        if id(x) not in met:  # which the function never came to
+            own = {dim: names[said.name] for y, dim, said in wanted if y is x}
+            shape = tuple([own.get(dim, n) for dim, n in enumerate(x.shape)])
+            params[at] = Value(type_of(x.dtype, shape, x._meta.device), params[at].hint)
+    return replace(recording, graph=graph.replace(params=tuple(params))), sizes
+
+
+def _resized(
+    example: tuple, wanted: Wanted, sizes: Sizes, others: Mapping[str, int]
+) -> tuple[list[Any], list[np.ndarray]]:
+    """The example's arguments at other sizes, what is in them repeated or left out, and their arrays."""
+    by_name = {said.name: others[name] for name, said in sizes.ranges.items()}
+    arrays: list[np.ndarray] = []
+
+    def of(x: Any) -> Any:
+        if isinstance(x, (tuple, list)) and not isinstance(x, Size):
+            items = [*map(of, x)]
+            return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+        if type(x) in pytree.DICTS:
+            return type(x)((key, of(value)) for key, value in x.items())
+        if not isinstance(x, Tensor):
+            return x
+        array = np.asarray(x._data)
+        for y, dim, said in wanted:
+            if y is x:
+                array = np.take(array, np.arange(by_name[said.name]) % array.shape[dim], axis=dim)
+        arrays.append(np.asarray(array, order="C"))
+        return tensor_of(arrays[-1])
+
+    return [*map(of, example)], arrays
 
 
 def _pure(recording: Recording) -> tuple[Graph, Any]:

@@ -27,7 +27,9 @@ import ctypes
 import hashlib
 import json
 import math
+import operator
 import os
+import re
 import signal
 import stat
 import struct
@@ -38,7 +40,8 @@ import zipfile
 
 import numpy as np
 
-FORMAT = 1
+STATIC, FORMAT = 1, 2  # of files whose sizes are numbers, and of those with sizes that change
+KEPT = 64  # sets of sizes whose programs are kept
 ODD = EOFError, RuntimeError, OverflowError, MemoryError  # what zipfile and json raise besides
 DTYPES = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "bool": np.bool_,
@@ -119,8 +122,8 @@ def _members(archive, size):
     if hashlib.sha256(text).hexdigest().encode() != archive.comment:
         raise ModelError("manifest.json is damaged, or this is no model")
     manifest = json.loads(text)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelError(f"a model of another format; this module reads format {FORMAT}")
+    if not isinstance(manifest, dict) or manifest.get("format") not in (STATIC, FORMAT):
+        raise ModelError(f"a model of another format; this module reads formats {STATIC} and {FORMAT}")
     hashes = manifest.get("sha256")
     if not isinstance(hashes, dict) or {MANIFEST, *hashes} != {*names}:
         raise ModelError("its manifest does not list its members")
@@ -146,11 +149,36 @@ def _listed(x, test):
     return isinstance(x, list) and all(map(test, x))
 
 
-def _is_kind(x):
-    """Whether this is [dtype, shape]."""
+def _is_kind(x, names=None):
+    """Whether this is [dtype, shape].  names: that formulas of sizes in shapes are made of."""
     if not isinstance(x, list) or len(x) != 2 or not isinstance(x[0], str) or x[0] not in DTYPES:
         return False
-    return _listed(x[1], _whole) and len(x[1]) <= 64 and nbytes(*x) < 1 << 47
+    if not _listed(x[1], lambda n: _is_size(n, names)) or len(x[1]) > 64:
+        return False
+    return nbytes(x[0], [n for n in x[1] if type(n) is int]) < 1 << 47
+
+
+def _is_size(x, names=None):
+    """Whether this is a size, or a formula of these names."""
+    return _whole(x) or names is not None and _is_formula(x, names)
+
+
+def _is_formula(x, names):
+    return isinstance(x, str) and len(x) < 1 << 16 and all(map(names.__contains__, _names_in(x)))
+
+
+TOKEN = re.compile(r"\d{1,19}(?!\w)|[a-z]\w*|//|[-+*%(),]| ", re.ASCII)
+GREATEST = {"min", "max"}
+
+
+def _names_in(text):
+    """The names in a formula of whole numbers; one that is no name where it is something else."""
+    tokens = TOKEN.findall(text)
+    plain = [token for token in tokens if token != " "]
+    if "".join(tokens) != text or any(a == b == "*" for a, b in zip(plain, plain[1:])):
+        return ["?"]
+    calls = all(b == "(" for a, b in zip(plain, [*plain[1:], ""]) if a in GREATEST)
+    return [token for token in plain if token[0].isalpha() and token not in GREATEST] if calls else ["?"]
 
 
 def _is_name(x):
@@ -162,15 +190,16 @@ def _checked(manifest, members):
     _need({GRAPH, WEIGHTS} <= members.keys(), "the graph or the weights are missing")
     inputs, weights, levels = (manifest.get(name) for name in ("inputs", "weights", "levels"))
     _need(_listed(inputs, lambda x: isinstance(x, list) and len(x) == 3), "inputs")
-    _need(all(_is_name(name) and _is_kind(rest) for name, *rest in inputs), "inputs")
+    names = _size_names(manifest)
+    _need(all(_is_name(name) and _is_kind(rest, names) for name, *rest in inputs), "inputs")
     _need(_listed(weights, _is_name), "weights")
     _need(isinstance(levels, dict) and levels.keys() <= {*LEVELS, ARM}, "levels")
     count = result_count(manifest.get("outputs"))
     for level, about in levels.items():
         _need(isinstance(about, dict) and f"{level}.so" in members, f"the code of {level} is missing")
         _need(about.get("library") == f"{level}.so", f"the library of {level}")
-        for name in ("prologue", "main"):
-            _need(_is_program(about.get(name)), f"{name} of {level}")
+        _need(_is_program(about.get("prologue")), f"prologue of {level}")
+        _need(_is_program(about.get("main"), names), f"main of {level}")
         _need(all(_listed(about.get(name), _whole) for name in ("frozen", "kept")), f"weights of {level}")
         _need(
             all(at < len(weights) for name in ("frozen", "kept") for at in about[name]), f"weights of {level}"
@@ -190,11 +219,56 @@ def _checked(manifest, members):
         _need(all(at <= pool["size"] - 8 and not at % 4 for at in words), "pool")
 
 
-def _is_program(about):
-    if not isinstance(about, dict) or not _whole(about.get("arena")):
+def _size_names(manifest):
+    """The names of the sizes that change, in a file that has such."""
+    if manifest["format"] == STATIC:
+        return None
+    sizes, needs = manifest.get("sizes"), manifest.get("needs")
+    _need(_listed(sizes, lambda x: isinstance(x, list) and len(x) == 4), "sizes")
+    _need(all(_is_name(x) and re.fullmatch(r"d\d{1,3}", x) and _is_name(y) for x, y, _, _ in sizes), "sizes")
+    _need(all(_whole(low) and _whole(high) for _, _, low, high in sizes), "sizes")
+    names = {name for name, *_ in sizes}
+    _need(_listed(needs, lambda x: isinstance(x, list) and len(x) == 4 and all(map(_is_name, x))), "needs")
+    _need(all(x[1] in RELATIONS and all(_is_formula(x[at], names) for at in (0, 2)) for x in needs), "needs")
+    return names
+
+
+RELATIONS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+
+
+def _is_program(about, names=None):
+    if not isinstance(about, dict):
         return False
-    kinds = all(_listed(about.get(name), _is_kind) for name in ("params", "results"))
-    return kinds and all(_listed(about.get(name), _is_name) for name in ("entries", "constants"))
+    kinds = all(_listed(about.get(name), lambda x: _is_kind(x, names)) for name in ("params", "results"))
+    if not kinds or not _listed(about.get("constants"), _is_name):
+        return False
+    if names is None:
+        return _whole(about.get("arena")) and _listed(about.get("entries"), _is_name)
+    offsets, known = about.get("offsets"), set(names)
+    if not _listed(offsets, lambda x: isinstance(x, list) and len(x) == 2 and _is_name(x[0])):
+        return False
+    for name, ends in offsets:  # each of those before it
+        if not re.fullmatch(r"[a-z]\w{0,20}", name, re.ASCII) or name in known | GREATEST:
+            return False
+        if not ends or not _listed(ends, lambda end: _is_size(end, known)):
+            return False
+        known.add(name)
+    variants = about.get("variants")
+    return (
+        _is_size(about.get("arena"), known)
+        and bool(variants)
+        and _listed(variants, lambda x: isinstance(x, dict) and _is_variant(x, known))
+    )
+
+
+def _is_variant(about, names):
+    numbers, least = about.get("numbers"), about.get("least")
+    return (
+        _listed(about.get("entries"), _is_name)
+        and _listed(numbers, lambda x: _is_size(x, names))
+        and _listed(least, lambda x: isinstance(x, list) and len(x) == 2 and _whole(x[1]))
+        and all(_is_size(extent, names) for extent, _ in least)
+    )
 
 
 def result_count(tree, depth=0):
@@ -354,23 +428,37 @@ class _Pool:
             libc.pthread_join(handle, None)
 
 
-class _Program:
-    """One native program: its table, its arena and its entry.
+class _Arena:
+    """Scratch memory of programs of which one runs at a time; it grows."""
 
-    fixed: arrays of its last params, the same at every call.
+    def __init__(self):
+        self.memory = aligned((0,), np.uint8)
+
+    def hold(self, nbytes):
+        if nbytes > len(self.memory):
+            self.memory = aligned((nbytes,), np.uint8)
+
+
+class _Program:
+    """One native program at known sizes: its table and its entries.
+
+    fixed: arrays of its last params, the same at every call.  numbers: what it reads of the table, as it
+    depends on sizes.
     """
 
-    def __init__(self, entries, about, constants, pool, fixed):
+    def __init__(self, entries, about, constants, pool, fixed, arena, numbers=()):
         self.results = [(tuple(shape), np.dtype(DTYPES[dtype])) for dtype, shape in about["results"]]
-        self.keep = [*constants, *fixed]
-        self.arena = aligned((about["arena"],), np.uint8)
+        self.keep, self.arena = [*constants, *fixed], arena
+        arena.hold(about["arena"])
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
         self.enter = [function(entry) for entry in entries]
-        behind = 3 + len(about["params"])  # the table: pool, threads, arena, params, results, constants
-        self.table = np.zeros(behind + len(self.results) + len(constants), np.int64)
-        self.table[:3] = pool.address, 1 << 30, address(self.arena)
+        behind = 3 + len(
+            about["params"]
+        )  # the table: pool, threads, arena, params, results, constants, numbers
+        self.table = np.zeros(behind + len(self.results) + len(constants) + len(numbers), np.int64)
+        self.table[:2] = pool.address, 1 << 30
         self.table[behind - len(fixed) : behind] = [address(array) for array in fixed]
-        self.table[behind + len(self.results) :] = [address(constant) for constant in constants]
+        self.table[behind + len(self.results) :] = [*map(address, constants), *numbers]
         self.given = slice(3, behind - len(fixed))
         self.made = slice(behind, behind + len(self.results))
         self.at = address(self.table)
@@ -378,12 +466,124 @@ class _Program:
     def run(self, arrays):
         """The results for dense arrays of the first params' types, which the caller has looked at."""
         results = [aligned(shape, dtype) for shape, dtype in self.results]
+        self.table[2] = address(self.arena.memory)
         self.table[self.given] = [address(array) for array in arrays]
         self.table[self.made] = [address(array) for array in results]
         for enter in self.enter:
             if enter(self.at):
                 raise IndexError("an index is out of range")
         return results
+
+
+def _function(names, texts, offsets=()):
+    """Formulas as a function of the sizes: their names are known, and stand for nothing but numbers.
+
+    offsets: further names, and what each is the greatest of.
+    """
+    lines = [f"def function({', '.join(names)}):"]
+    lines += [f"  {name} = max([{', '.join(map(str, ends))}])" for name, ends in offsets]
+    lines.append(f"  return [{', '.join(map(str, texts))}]")
+    scope = {"__builtins__": {}, "min": min, "max": max}
+    try:
+        exec("\n".join(lines), scope)
+    except (SyntaxError, *ODD):
+        raise ModelError("its manifest is damaged: formulas") from None
+
+    def evaluated(sizes):
+        try:
+            return scope["function"](**sizes)
+        except (ArithmeticError, TypeError, ValueError, *ODD):
+            raise ModelError("its manifest is damaged: formulas") from None
+
+    return evaluated
+
+
+class Sizes:
+    """The sizes that change from call to call."""
+
+    def __init__(self, manifest):
+        self.inputs = manifest["inputs"]
+        self.ranges = {name: (label, low, high) for name, label, low, high in manifest["sizes"]}
+        self.needs = [(RELATIONS[relation], words) for _, relation, _, words in manifest["needs"]]
+        sides = [x for left, _, right, _ in manifest["needs"] for x in (left, right)]
+        self._asked = _function(self.ranges, sides)
+        self._shaped = _function(self.ranges, [n for _, _, shape in self.inputs for n in shape])
+
+    @property
+    def shapes(self):
+        """Of the inputs, for a reader."""
+        return [
+            tuple(self.words(n) if isinstance(n, str) else n for n in shape) for _, _, shape in self.inputs
+        ]
+
+    def words(self, text):
+        """A formula as the user named its sizes."""
+        return re.sub(r"\bd\d+\b", lambda found: self.ranges[found[0]][0], text)
+
+    def of(self, arrays):
+        """The sizes, by name, of arrays whose types and ranks are known to fit.  Raises ValueError."""
+        found = {}
+        for (label, _, shape), array in zip(self.inputs, arrays):
+            for dim, (n, size) in enumerate(zip(shape, array.shape)):
+                if n not in self.ranges or n in found:
+                    continue
+                name, low, high = self.ranges[n]
+                if not low <= size <= high:
+                    end = "on" if high >= 1 << 40 else f"to {high}"
+                    raise ValueError(
+                        f"{label} has {name} = {size} (dimension {dim}), "
+                        f"and the model takes {name} from {low} {end}"
+                    )
+                found[n] = size
+        if len(found) < len(self.ranges):
+            raise ModelError("it is damaged: no input has one of its sizes")
+        wanted = iter(self._shaped(found))
+        for (label, _, shape), array in zip(self.inputs, arrays):
+            for dim, (n, size, own) in enumerate(zip(shape, array.shape, wanted)):
+                if own != size:
+                    what = f"{self.words(n)} = {own}" if isinstance(n, str) else own
+                    raise ValueError(f"dimension {dim} of {label} is {what}, the array given has {size}")
+        sides = iter(self._asked(found))
+        for relation, words in self.needs:
+            if not relation(next(sides), next(sides)):
+                told = ", ".join(f"{self.ranges[name][0]} = {n}" for name, n in found.items())
+                raise ValueError(f"the model takes sizes for which {words}, and here {told}")
+        return found
+
+
+class _Formulas:
+    """A program of formulas.
+
+    about, entries: of it; entries are by variant.  max_bytes: that it may ask for at any sizes.
+    """
+
+    def __init__(self, names, about, entries, max_bytes):
+        self.about, self.entries, self.max_bytes = about, entries, max_bytes
+        kinds = [n for name in ("params", "results") for _, shape in about[name] for n in shape]
+        variants = [[*v["numbers"], *(extent for extent, _ in v["least"])] for v in about["variants"]]
+        self._kinds = _function(names, [*kinds, about["arena"]], about["offsets"])
+        self._numbers = [_function(names, each, about["offsets"]) for each in variants]
+
+    def at(self, sizes, *others):
+        """The program at these sizes, with its table.  Raises ModelError for one that needs too much."""
+        left = iter(self._kinds(sizes))
+        kinds = [
+            [[dtype, [next(left) for _ in shape]] for dtype, shape in self.about[name]]
+            for name in ("params", "results")
+        ]
+        arena = next(left)
+        if not all(_is_kind(kind) for group in kinds for kind in group) or not _whole(arena):
+            raise ModelError("it is damaged: a formula gives what is no size")
+        needs = arena + sum(nbytes(*kind) for kind in kinds[1])
+        if needs > self.max_bytes:
+            limit = f"max_bytes={self.max_bytes:,}"
+            raise ModelError(f"at these sizes it asks for {needs:,} bytes of memory, more than {limit}")
+        about = {"params": kinds[0], "results": kinds[1], "arena": arena}
+        for variant, entries, numbers in zip(self.about["variants"], self.entries, self._numbers):
+            count, found = len(variant["numbers"]), numbers(sizes)
+            if all(n >= least for n, (_, least) in zip(found[count:], variant["least"])):
+                return _Program(entries, about, *others, found[:count])
+        raise ModelError("it is damaged: it has no code for these sizes")
 
 
 class Model:
@@ -418,7 +618,9 @@ class Model:
         self.level = level or usable[0]
         about = self.manifest["levels"][self.level]
         programs = about["prologue"], about["main"]
-        needs = sum(p["arena"] + sum(nbytes(*kind) for kind in p["results"]) for p in programs)
+        is_open = "variants" in about["main"]  # whose memory is looked at when sizes are known
+        fixed = programs[: 1 if is_open else 2]
+        needs = sum(p["arena"] + sum(nbytes(*kind) for kind in p["results"]) for p in fixed)
         limit = physical_memory() if max_bytes is None else max_bytes
         if needs > limit:
             raise ModelError(f"it asks for {needs:,} bytes of memory, more than max_bytes={limit:,}")
@@ -438,7 +640,8 @@ class Model:
                 raise ModelError(f"it is damaged: weight {at} is not what its code takes")
         library = _Library(members.pop(about["library"]))
         try:
-            entries = [[library.address(symbol) for symbol in program["entries"]] for program in programs]
+            parts = [*fixed, *(programs[1]["variants"] if is_open else ())]
+            entries = [[library.address(symbol) for symbol in part["entries"]] for part in parts]
             self.pool = _Pool(library, about["pool"], threads)
         except ModelError:
             library.close()
@@ -448,13 +651,22 @@ class Model:
         weakref.finalize(self, _closed, self.pool, library).atexit = False  # others may still be inside then
 
         # Packed and transformed weights: once, for this machine's vectors.
-        first = _Program(entries[0], programs[0], constants[0], self.pool, [])
+        first = _Program(entries[0], programs[0], constants[0], self.pool, [], _Arena())
         self._woken()
         packed = first.run([weights[at] for at in about["frozen"]])
         kept = [_copied(weights[at]) for at in about["kept"]] + packed
-        self._main = _Program(entries[1], programs[1], [*map(_copied, constants[1])], self.pool, kept)
-        self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in self.manifest["inputs"]]
-        self._types = [(np.dtype(DTYPES[dtype]), shape) for _, dtype, shape in self.inputs]
+        inputs = self.manifest["inputs"]
+        others = [*map(_copied, constants[1])], self.pool, kept, _Arena()
+        self._dtypes = [np.dtype(DTYPES[dtype]) for _, dtype, _ in inputs]
+        self._programs = {}  # by the inputs' shapes
+        if is_open:
+            self._sizes = Sizes(self.manifest)
+            self._main = _Formulas(self._sizes.ranges, programs[1], entries[1:], limit)
+            self._others, shapes = others, self._sizes.shapes
+        else:
+            self._sizes, shapes = None, [tuple(shape) for _, _, shape in inputs]
+            self._programs[tuple(shapes)] = _Program(entries[1], programs[1], *others)
+        self.inputs = [(name, dtype, shape) for (name, dtype, _), shape in zip(inputs, shapes)]
 
     def _woken(self):
         if self.pool.asleep:
@@ -462,15 +674,25 @@ class Model:
 
     def run(self, *inputs):
         """The model's outputs for these arrays.  Raises TypeError, ValueError for arrays that don't fit."""
-        quick = len(inputs) == len(self._types) and all(
-            type(x) is np.ndarray and (x.dtype, x.shape) == kind and x.flags.carray
-            for x, kind in zip(inputs, self._types, strict=True)
+        quick = len(inputs) == len(self._dtypes) and all(
+            type(x) is np.ndarray and x.dtype == dtype and x.flags.carray
+            for x, dtype in zip(inputs, self._dtypes, strict=True)
         )
         given = inputs if quick else fitting(inputs, self.inputs)
         with self._lock:
             self._woken()
-            results = self._main.run(given)
+            program = self._programs.get(tuple([x.shape for x in given]))
+            results = (program or self._program(given)).run(given)
         return built(self.manifest["outputs"], results)
+
+    def _program(self, given):
+        """The program for the shapes of these arrays.  Raises ValueError, ModelError."""
+        given = fitting(given, self.inputs)
+        made = self._main.at(self._sizes.of(given), *self._others)
+        while len(self._programs) >= KEPT:
+            self._programs.pop(next(iter(self._programs)))
+        self._programs[tuple([x.shape for x in given])] = made
+        return made
 
     def __reduce__(self):
         raise TypeError("a model is native code and threads: send its path, and load it where it is needed")
@@ -512,10 +734,15 @@ def _fitting(x, name, dtype, shape):
     if dtype == "bf16" and array.dtype.name == "bfloat16":
         array = array.view(np.uint16)
     if array.dtype != wanted:
-        raise TypeError(f"{name} is {dtype}{list(shape)}, not {array.dtype}: convert it with x.astype(...)")
-    if array.shape != shape:
-        raise ValueError(f"{name} is {dtype}{list(shape)}, the array given is {list(array.shape)}")
+        raise TypeError(f"{name} is {_kind(dtype, shape)}, not {array.dtype}: convert it with x.astype(...)")
+    fixed = all(n == own for n, own in zip(shape, array.shape) if not isinstance(n, str))
+    if len(array.shape) != len(shape) or not fixed:
+        raise ValueError(f"{name} is {_kind(dtype, shape)}, the array given is {list(array.shape)}")
     return np.require(array, wanted, ["C", "A"])
+
+
+def _kind(dtype, shape):
+    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def built(tree, results):

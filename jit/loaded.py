@@ -7,15 +7,18 @@ what its graph's types say, before anything is computed: an author can spell arr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..ir.dims import symbols_of
 from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Graph, Value
+from ..ir.specialise import specialise
 from ..ir.text import parse
 from ..ir.types import CPU
 from ..ir.verify import verify
@@ -24,9 +27,11 @@ from ..runtime.tensor import tensor_of
 from .backend import compile_graph
 from .lamina_model import (
     GRAPH,
+    KEPT,
     WEIGHTS,
     Model,
     ModelError,
+    Sizes,
     built,
     fitting,
     nbytes,
@@ -55,21 +60,29 @@ class Loaded:
             return
         graph, manifest, weights = graph_of(path, max_bytes)
         count = len(graph.params) - len(weights)
-        try:
-            code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
-        except (LaminaError, RecursionError, MemoryError) as error:
-            raise ModelError(f"{path}: its graph can't be compiled: {error}") from error
-        work = sum(made.manifest.nanoseconds for made in (code.first, code.main) if made is not None)
-        if work > MOST_WORK:  # windows and sums hide work from types
-            seconds = f"{work / 1e9:,.0f} s, more than {MOST_WORK / 1e9:.0f}"
-            raise ModelError(f"{path}: a call would take some {seconds}")
+        sizes = Sizes(manifest) if "sizes" in manifest else None
+        shapes = sizes.shapes if sizes else [tuple(shape) for _, _, shape in manifest["inputs"]]
         self.graph = str(graph)
-        self.inputs = [(name, dtype, tuple(shape)) for name, dtype, shape in manifest["inputs"]]
+        self.inputs = [(about[0], about[1], shape) for about, shape in zip(manifest["inputs"], shapes)]
         kept = [tensor_of(w) for w in weights]
+        codes: dict[tuple, Any] = {} if sizes else {(): _compiled(path, graph, count)}
+
+        def code_for(arrays: Sequence[np.ndarray]) -> Any:
+            """The code for sizes that change: made for each set of them."""
+            found = sizes.of(arrays) if sizes else {}
+            key = tuple(found.values())
+            if key not in codes:
+                with blamed(path):
+                    made = checked(specialise(graph, found), bytes_for(path, max_bytes))
+                while len(codes) >= KEPT:
+                    codes.pop(next(iter(codes)))
+                codes[key] = _compiled(path, made, count)
+            return codes[key]
 
         def run(*arrays: np.ndarray) -> Any:
-            given = [_own(array) for array in fitting(arrays, self.inputs)]
-            results = code.run([*given, *weights], [*(None,) * count, *kept])
+            given = fitting(arrays, self.inputs)
+            code = code_for(given)
+            results = code.run([*map(_own, given), *weights], [*(None,) * count, *kept])
             return built(manifest["outputs"], results)
 
         self._run = run
@@ -85,7 +98,9 @@ class Loaded:
         raise ArgumentError("an exported model can't be copied or pickled: load it where it is needed")
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{name}: {dtype}{list(shape)}" for name, dtype, shape in self.inputs)
+        inputs = ", ".join(
+            f"{name}: {dtype}[{', '.join(map(str, shape))}]" for name, dtype, shape in self.inputs
+        )
         return f"<exported {self.path.name}({inputs})>"
 
 
@@ -95,16 +110,40 @@ def graph_of(path: Path, max_bytes: int | None = None) -> tuple[Graph, dict[str,
     max_bytes: as for `load`.
     """
     manifest, members = read(path)
-    if max_bytes is None:
-        size = sum(map(len, members.values()))
-        max_bytes = min(max(LEAST_BYTES, BYTES_PER_BYTE_OF_FILE * size), physical_memory())
+    with blamed(path):
+        graph, weights = _understood(manifest, members, bytes_for(path, max_bytes))
+    return graph, manifest, weights
+
+
+@contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """What is wrong with a graph in this block is wrong with the file."""
     try:
-        graph, weights = _understood(manifest, members, max_bytes)
+        yield
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     except (LaminaError, RecursionError, MemoryError) as error:
         raise ModelError(f"{path}: its graph is damaged: {error}") from error
-    return graph, manifest, weights
+
+
+def bytes_for(path: Path, max_bytes: int | None) -> int:
+    """How many bytes the arrays of a file's graph may have together."""
+    if max_bytes is not None:
+        return max_bytes
+    return min(max(LEAST_BYTES, BYTES_PER_BYTE_OF_FILE * os.path.getsize(path)), physical_memory())
+
+
+def _compiled(path: Path, graph: Graph, count: int) -> Any:
+    """A graph of so many inputs, and weights, as code.  Raises ModelError."""
+    try:
+        code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))
+    except (LaminaError, RecursionError, MemoryError) as error:
+        raise ModelError(f"{path}: its graph can't be compiled: {error}") from error
+    work = sum(made.manifest.nanoseconds for made in (code.first, code.main) if made is not None)
+    if work > MOST_WORK:  # windows and sums hide work from types
+        seconds = f"{work / 1e9:,.0f} s, more than {MOST_WORK / 1e9:.0f}"
+        raise ModelError(f"{path}: a call would take some {seconds}")
+    return code
 
 
 def _understood(
@@ -124,6 +163,25 @@ def _understood(
     except UnicodeDecodeError as error:
         raise ModelError(f"its graph is damaged: {error}") from None
     graph = parse(text, constants)
+    names = {name for name, *_ in manifest.get("sizes", ())}
+    if any(not symbols_of(n) <= names for v in _values(graph) for n in v.type.shape):
+        raise ModelError("its graph has sizes that its manifest doesn't know")
+    if not names:
+        checked(graph, max_bytes)
+    wanted = [(dtype, tuple(map(str, shape))) for _, dtype, shape in manifest["inputs"]]
+    wanted += [(tensor_of(w).dtype.short, tuple(map(str, w.shape))) for w in weights]
+    if [(p.dtype.short, tuple(map(str, p.shape))) for p in graph.params] != wanted:
+        raise ModelError("it is damaged: its graph does not take its inputs and weights")
+    if result_count(manifest["outputs"]) > len(graph.results):
+        raise ModelError("it is damaged: its graph has fewer results than it returns")
+    return graph, weights
+
+
+def checked(graph: Graph, max_bytes: int) -> Graph:
+    """The graph, if its sizes are known, and its arrays no larger than allowed.
+
+    Raises ModelError, GraphError.
+    """
     needs = 0
     for value in _values(graph):  # before they are verified: that runs the rules of types, on these sizes
         kind = value.type
@@ -136,13 +194,7 @@ def _understood(
             "if you trust it, load(path, native=False, max_bytes=…) allows more"
         )
     verify(graph)
-    wanted = [(dtype, tuple(shape)) for _, dtype, shape in manifest["inputs"]]
-    wanted += [(tensor_of(w).dtype.short, w.shape) for w in weights]
-    if [(p.dtype.short, p.shape) for p in graph.params] != wanted:
-        raise ModelError("it is damaged: its graph does not take its inputs and weights")
-    if result_count(manifest["outputs"]) > len(graph.results):
-        raise ModelError("it is damaged: its graph has fewer results than it returns")
-    return graph, weights
+    return graph
 
 
 def _values(graph: Graph) -> Iterator[Value]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.detach import detach
-from ..ir.dims import Dim, limits
+from ..ir.dims import Condition, Dim, limits
 from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
 from ..ir.table import table
+from ..ir.types import Type
 from ..ir.write import write
 from ..passes.graphs.functionalise import functionalise, written
 from ..runtime import Tensor
@@ -53,7 +54,9 @@ class Recording:
     numbers that are read before the run writes them.
     live: it returns what has history.  foreign: why such outputs can't be differentiated by the record.
     ops: how often each op ran.  symbols: the sizes that are symbols in the graph, with the slots that hold
-    them.  sizes: what these were in the run.
+    them.  sizes: what these were in the run.  guards: of those, where a recording does not hold, as Python,
+    and why.  types: of tensors that were there, with symbols.
+    needs: what the graph's types take for granted of symbols.
     """
 
     raw: Graph
@@ -79,6 +82,9 @@ class Recording:
     ops: Mapping[str, int] = field(default_factory=dict)
     symbols: Mapping[str, int] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    guards: tuple[tuple[str, Any], ...] = ()
+    types: Mapping[Source, Type] = field(default_factory=dict)
+    needs: tuple[Condition, ...] = ()
 
 
 def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
@@ -170,6 +176,9 @@ class _Finish:
             ops=ops,
             symbols=r.symbolic.left(),
             sizes={name: r.symbolic.sizes[name] for name in r.symbolic.left()},
+            guards=r.symbolic.guards(),
+            types=r.symbolic.settled_types(),
+            needs=r.symbolic.needs(),
         )
 
     def check_symbols(self, sources: Iterable[Source]) -> None:
@@ -181,11 +190,12 @@ class _Finish:
             raise Refusal("a gradient that was there has a size that changes")
         leaving = self.roots
         for step in r.steps:
-            if isinstance(step, Event) and r.symbolic.may_copy(step):
+            if isinstance(step, Event) and step.op.traits.copies and step.inputs[0] is not None:
                 source, made = r.root(step.inputs[0])[0], r.root(step.outputs[0])[0]
                 others = leaving.count(source) - (made == source)
                 aliases = made in leaving and (source in r.params or others > 0)
-                if aliases or not r.written.isdisjoint((source, made)):
+                matters = aliases or not r.written.isdisjoint((source, made))
+                if matters and r.symbolic.may_copy(step):
                     raise Refusal("whether a reshape copies may differ between sizes")
 
     # ---- what is returned ----

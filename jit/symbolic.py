@@ -11,6 +11,7 @@ understood costs a recording, never a wrong result.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -69,6 +70,7 @@ class Symbolic:
         self.limits: dict[str, tuple[float, float]] = {}
         self.pinned: dict[str, str] = {}
         self.equal: dict[str, int | Dim] = {}
+        self.asked: list[tuple[str, Any]] = []  # where guards fail, as Python, and the reasons
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
         self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
         self.operands: dict[tuple[int, ...], dict[int, Any]] = {}
@@ -104,6 +106,7 @@ class Symbolic:
             self.operands,
             self.sizes,
             self.pinned,
+            self.asked,
         ):
             held.clear()
         self.builder = Builder("symbolic", self.sizes)
@@ -169,6 +172,11 @@ class Symbolic:
 
     def pin_all(self, why: str) -> None:
         self.pin(list(self.sizes), why)
+
+    @property
+    def least(self) -> int:
+        """What no size may be below that is neither none nor one in this run: one where a symbol may be."""
+        return int(min((low for low, _ in self.limits.values()), default=LEAST))
 
     # ---- values ----
     def value(self, number: int) -> Value:
@@ -461,8 +469,8 @@ class Symbolic:
             least, _ = self.bounds(n)
             if value < LEAST:
                 self.builder.conditions.append(Condition(n, "==", value))
-            elif least < LEAST:
-                self.builder.conditions.append(Condition(n, ">=", LEAST))
+            elif least < self.least:
+                self.builder.conditions.append(Condition(n, ">=", self.least))
 
     # ---- random numbers ----
     def state(self) -> Value:
@@ -620,6 +628,34 @@ class Symbolic:
         owner = getattr(source, "of", source)
         return owner in self.types and bool(_symbols(self.settled(self.types[owner].shape)))
 
+    def guards(self) -> tuple[tuple[str, Any], ...]:
+        """The guards of symbols: where they fail, as Python, and the reasons."""
+        if not self.about:
+            return ()
+        own = {f"S[{at}]": self.settled(symbol(name)) for name, at in self.slots.items()}
+        texts = {slot: re.sub(r"\bs(\d+)\b", r"S[\1]", f"({dim})") for slot, dim in own.items()}
+        pattern = re.compile("|".join(map(re.escape, texts)))
+        return tuple(
+            [
+                (pattern.sub(lambda found: texts[found[0]], condition), reason)
+                for condition, reason in self.asked
+                if pattern.search(condition)
+            ]
+        )
+
+    def needs(self) -> tuple[Condition, ...]:
+        """What the graph's types take for granted of symbols; all of it is guarded."""
+        if not self.about:
+            return ()
+        found = map(self.settled_condition, self.builder.conditions)
+        return tuple(dict.fromkeys(c for c in found if symbols_of(c.left) | symbols_of(c.right)))
+
+    def settled_types(self) -> dict[Any, Type]:
+        """The types of tensors that were there, by source, for any size."""
+        if not self.about:
+            return {}
+        return {s: type_of(t.dtype, self.settled(t.shape), t.device) for s, t in self.types.items()}
+
     def left(self) -> dict[str, int]:
         """The symbols that are still some, and their slots."""
         return {n: s for n, s in self.slots.items() if n not in self.pinned and n not in self.equal}
@@ -629,8 +665,6 @@ class Symbolic:
 
     def may_copy(self, event: Any) -> bool:
         """Whether an op is a view for some sizes and a copy for others, as far as is known."""
-        if not event.op.traits.copies or event.inputs[0] is None:
-            return False
         numbers = (event.inputs[0], event.outputs[0])
         if not any(_symbols(self.type(v).shape) for v in numbers):
             return False

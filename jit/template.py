@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..ir.dims import Dim, hints, limits
+from ..ir.dims import Condition, Dim, facts, hints, limits
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
@@ -35,7 +35,8 @@ class Unfit(Exception):
 class Template:
     """The programs of a graph of symbols.  Raises Unfit where they would depend on the sizes.
 
-    graph, into, frozen, options, target: as of `compile_graph`.  sizes: of the symbols, to choose by.
+    graph, into, frozen, options, target: as of `compile_graph`.  sizes: of the symbols, to choose by.  needs:
+    what is so of them at all sizes.
     is_whole: whether nothing is compiled for further sizes, unless they are small.
     """
 
@@ -47,12 +48,14 @@ class Template:
         options: Options,
         target: Target,
         sizes: Mapping[str, int],
+        needs: Sequence[Condition] = (),
     ):
         if target.language != "llvm" or options.tune or any(v.dtype.is_complex for v in _values(graph)):
             raise Unfit("it is for another target, tuned, or complex")
         self.graph, self.into, self.target, self.names = graph, into, target, tuple(sizes)
+        self._needs = tuple(needs)
         try:
-            with _known(sizes):
+            with self._known(sizes):
                 self.optimised = optimise(graph, options)
                 program = target.program(self.optimised, into, options)
                 self.params = program.params
@@ -70,7 +73,7 @@ class Template:
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
         """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""
-        with self._lock, _known(sizes):
+        with self._lock, self._known(sizes):
             if self._first is None and self.weights.results:
                 with self.target.compiler(len(self.graph.nodes)) as compiled:
                     (self._first,) = compiled([self.weights])
@@ -79,11 +82,10 @@ class Template:
                 self._mains.popitem(last=False)
         return self._first, found
 
-
-@contextmanager
-def _known(sizes: Mapping[str, int]) -> Iterator[None]:
-    with limits(dict.fromkeys(sizes, (LEAST, MOST))), hints(sizes):
-        yield
+    @contextmanager
+    def _known(self, sizes: Mapping[str, int]) -> Iterator[None]:
+        with limits(dict.fromkeys(sizes, (LEAST, MOST))), hints(sizes), facts(self._needs, {}):
+            yield
 
 
 def _values(graph: Graph) -> Sequence[Any]:

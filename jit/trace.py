@@ -678,7 +678,9 @@ class TracedFunction:
         clock = Clock()
         settings: dict[str, Any] = {"target": self._target, "options": backend.tuned_options(self._tune)}
         compile_graph: Callable[..., Any] = functools.partial(backend.compile_graph, clock=clock, **settings)
-        compile_sized: Callable[..., Any] = functools.partial(backend.compile_sized, clock=clock, **settings)
+        compile_sized: Callable[..., Any] = functools.partial(
+            backend.compile_sized, needs=recording.needs, clock=clock, **settings
+        )
 
         def coded(segment: Segment, prologues: dict, sizes: dict[str, int]) -> Any:
             how: dict[str, Any] = {"into": segment.into, "frozen": segment.frozen}
@@ -856,8 +858,11 @@ class TracedFunction:
     def _recorded_graphs(self) -> list[Recording]:
         return [s.end.recording for s in self._segments() if s.end is not None]
 
-    def recorded_for(self, args: tuple) -> tuple[Recording, Call] | None:
-        """The recording that a call without gradients would use, and that call."""
+    def recorded_for(self, args: tuple, sized: bool = True) -> tuple[Recording, Call] | None:
+        """The recording that a call without gradients would use, and that call.
+
+        sized: with the call's sizes in place of symbols.
+        """
         with modes.no_grad():
             local = modes.local
             tree = self._trees.get((len(args), (), local.grad, local.inference, default_dtype()))
@@ -871,7 +876,7 @@ class TracedFunction:
         while segment.end is None:  # whichever way: it is told by its question that it can't be exported
             segment = next(b.segment for bs in segment.branches.values() for b in bs if b.segment is not None)
         recording = segment.end.recording
-        if recording.symbols:
+        if recording.symbols and sized:
             sizes = {name: call.S[at] for name, at in recording.symbols.items()}
             recording = replace(recording, graph=specialise(recording.graph, sizes), symbols={})
         return recording, call

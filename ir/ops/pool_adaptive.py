@@ -12,7 +12,7 @@ from ..dtypes import int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import Op, composite, define
 from ..sample import Operand, sample
-from ..shapes import pair
+from ..shapes import is_one, pair
 from ..types import Type
 from .cast import dtype_of
 from .compare import lt, where
@@ -68,7 +68,7 @@ def adaptive_mean(n: int, input: Any, output_size: Any) -> Any:
         raise dtype_of(input).refused(op, "cast with .float()")
     if 0 in input.shape[-n - 1 :]:  # without channels, which windows refuse
         kernel = (1,) * n
-    x = AVG_POOL[n](input, kernel) if prod(kernel) > 1 else input
+    x = input if all(map(is_one, kernel)) else AVG_POOL[n](input, kernel)
     for d, (size, o, r) in enumerate(zip(sizes, out, kernel, strict=True), input.ndim - n):
         if o * r != size:
             before = (slice(None),) * d

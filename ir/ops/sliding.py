@@ -86,7 +86,7 @@ def padded(op: str, padding: Any, n: int) -> Padding:
     if isinstance(padding, (tuple, list)) and padding and isinstance(padding[0], (tuple, list)):
         return tuple(map(tuple, padding))
     found = pair(op, "padding", padding, n)
-    if min(found) < 0:
+    if any(p < 0 for p in found):
         raise ArgumentValueError(f"{op}: padding can't be negative: {padding}")
     return tuple((p, p) for p in found)
 
@@ -94,7 +94,7 @@ def padded(op: str, padding: Any, n: int) -> Padding:
 def positive(op: str, name: str, value: Any, n: int) -> tuple[int, ...]:
     """A size, stride or dilation for each of `n` dimensions.  Raises ArgumentValueError unless 1 or more."""
     found = pair(op, name, value, n)
-    if min(found) < 1:
+    if any(size < 1 for size in found):
         raise ArgumentValueError(
             f"{op}: non-positive {name} is not supported: {name} must be greater than zero, not {value}"
         )

@@ -78,6 +78,7 @@ class GuardText:
                 self.refuse(self.clocks[slot].text)
         part = self.part if part is None or self.lost else part
         reason = why if isinstance(why, Reason) else Reason(why, self.place())
+        self.recorder.symbolic.asked.append((condition, reason))
         reasons, lines = (part.late, part.later) if late else (part.reasons, part.lines)
         reasons.append(reason)
         lines.append(f"if {condition}: return {len(reasons)}")

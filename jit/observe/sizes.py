@@ -59,11 +59,16 @@ def mark_dynamic(x: Tensor, dim: int, min: int = LEAST, max: int | None = None) 
         raise ArgumentError(
             f"mark_dynamic(min, max): sizes of at least {LEAST}, in order, not {min} and {max}"
         )
+    mark(x, dim, min, max)
+
+
+def mark(x: Tensor, dim: int, low: int, high: int | None) -> None:
+    """The same, also from one on: where strides and what broadcasts are no concern of callers."""
     at, key = dim_of("mark_dynamic", dim, x.ndim), id(x)
     known = _marked.get(key)
     if known is None or known[0]() is not x:
         known = _marked[key] = weakref.ref(x, lambda _: _marked.pop(key, None)), {}
-    known[1][at] = (min, max)
+    known[1][at] = (low, high)
 
 
 class Sizes:

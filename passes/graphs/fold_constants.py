@@ -72,8 +72,8 @@ class _Known:
         return (
             not node.op.traits.random
             and all(v is None or isinstance(v, Constant) or v in self.made for v in node.inputs)
-            and all(t.device == CPU and _is_sized(t.shape) and t.size <= self.limit for t in _types(node))
-            and _is_sized(tuple(node.attrs.values()))
+            and all(t.device == CPU and is_sized(t.shape) and t.size <= self.limit for t in _types(node))
+            and is_sized(tuple(node.attrs.values()))
         )
 
     def constants(self, node: Node) -> tuple[Constant, ...] | None:
@@ -103,6 +103,6 @@ def _types(node: Node) -> Iterator[Type]:
     return (v.type for v in node.outputs)
 
 
-def _is_sized(attr: Any) -> bool:
+def is_sized(attr: Any) -> bool:
     """Whether no size in an attr, or in a tuple of them, is a symbol's."""
-    return all(map(_is_sized, attr)) if type(attr) is tuple else not isinstance(attr, Dim)
+    return all(map(is_sized, attr)) if type(attr) is tuple else not isinstance(attr, Dim)

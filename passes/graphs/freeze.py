@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from ...ir.graph import Constant, Graph, Node, Value
 from .dce import dce
+from .fold_constants import is_sized
 
 
 def freeze(graph: Graph, frozen: frozenset[int]) -> tuple[Graph, Graph]:
@@ -57,5 +58,7 @@ def _movable(node: Node) -> bool:
     traits = node.op.traits
     if traits.random or traits.host or traits.mutates:
         return False
+    if not is_sized((*node.attrs.values(), *(v.type.shape for v in node.outputs))):
+        return False  # of another size at the next call
     read = sum(v.type.size for v in node.inputs if v is not None)
     return sum(v.type.size for v in node.outputs) <= max(read, 4096)

@@ -255,7 +255,7 @@ def split_places(source: tuple[int, ...], result: tuple[int, ...]) -> list[dict[
     for n in source:
         taken: list[tuple[int, int]] = []
         covered = 1
-        while rest and (covered < n or rest[0][1] == 1) and n % (covered * rest[0][1]) == 0:
+        while rest and (covered != n or rest[0][1] == 1) and n % (covered * rest[0][1]) == 0:
             if n == 1 and rest[0][1] != 1:
                 break
             taken.append(rest.pop(0))

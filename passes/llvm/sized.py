@@ -11,11 +11,13 @@ choice among these.  A program with kernels that have no such code is linked for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
 from ...ir.dims import evaluate, for_once, function_of
+from ...ir.errors import Unsayable
+from ...ir.kernel.affine import Extent
 from ..programs.host_parts import is_looked_at
 from ..programs.memory_plan import verify
 from ..programs.plan_memory import plan_memory
@@ -68,9 +70,38 @@ class Sized:
         if choice is None:
             return link(self.program, self.target, guard=self.guard, sizes=sizes)
         if choice not in self._linked:
-            self._linked[choice] = self._link(choice, tuple(sizes))
+            linked = self._link(choice)
+            numbers = function_of(tuple(sizes), _dims(linked.manifest), self.plan.offsets)
+            self._linked[choice] = linked, numbers
         linked, numbers = self._linked[choice]
         return linked.with_manifest(_at(linked.manifest, numbers(**sizes)))
+
+    def variants(self, entry: str) -> Iterator[tuple[Linked, tuple[tuple[Extent, int], ...]]]:
+        """Programs of formulas that serve all sizes together, for where nothing can be linked later.
+
+        With each what it takes: extents, and what they must at least be.  The last takes nothing.  entry:
+        what the names of their functions begin with.  Raises Unsayable where the program isn't whole.
+        """
+        if not self.is_whole:
+            raise Unsayable(f"{self.program.name}: {self._why()}")
+        for most in TILES:
+            codes = [self._code(call, most) for call in self._open]
+            if all(code is not None for code in codes):
+                least = dict.fromkeys(pair for code in codes if code is not None for pair in code.least)
+                yield self._link((most,) * len(codes), f"{entry}{most or ''}"), tuple(least)
+                if not least:
+                    return
+        raise Unsayable(f"{self.program.name}: no code serves sizes below those of tiles")
+
+    def _why(self) -> str:
+        """Why a program isn't whole."""
+        for host in self.program.hosts:
+            return f"{host.name} has no kernel"
+        for call in self.program.calls:
+            if is_looked_at(call):
+                return f"{call.name} reads at indices that it computes, which only Python can check"
+        without = [call for call, most in self._codes if self._codes[call, most] is None]
+        return f"there is no code of {without[0].name if without else 'a kernel'} that serves all sizes"
 
     def _choice(self, sizes: Mapping[str, int]) -> Choice | None:
         """The tiles of each call of symbols; None where no code of one serves these sizes."""
@@ -85,11 +116,10 @@ class Sized:
                 return None
         return tuple(found)
 
-    def _link(self, choice: Choice, names: tuple[str, ...]) -> tuple[Linked, Callable[..., tuple[int, ...]]]:
+    def _link(self, choice: Choice, entry: str = "lamina_main") -> Linked:
         tiles = dict(zip(self._open, choice, strict=True))
         codes = {call: self._code(call, tiles.get(call)) for call in self.plan.program.calls}
-        linked = link_planned(self.plan, codes, self._flags)
-        return linked, function_of(names, _dims(linked.manifest), self.plan.offsets)
+        return link_planned(self.plan, codes, self._flags, entry)
 
 
 def _dims(manifest: NativeManifest) -> list:

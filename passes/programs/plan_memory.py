@@ -325,7 +325,7 @@ def _lay_out_sized(slots: list[_Slot], offsets: dict[str, tuple[Extent, ...]]) -
         top -= direct
         slot.nbytes, slot.place = sizes[n], Place("arena", cast("int", symbol(name)))
         ends.append(symbol(name) + (sizes[n] + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
-    offsets[ARENA] = tuple([ends[at] for at in sorted(top)])
+    offsets[ARENA] = tuple([ends[at] for at in sorted(top)]) or (0,)
     return symbol(ARENA)
 
 

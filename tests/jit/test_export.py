@@ -302,8 +302,8 @@ def test_what_no_file_can_hold_is_refused_with_a_reason(tmp_path):
 def test_a_file_that_computes_something_else_never_appears(tmp_path, monkeypatch):
     real = jit.export.__globals__["artifact"].write
 
-    def wrong(file, graph, weights, *rest):
-        real(file, graph, {name: array + 1 for name, array in weights.items()}, *rest)
+    def wrong(file, graph, weights, *rest, **options):
+        real(file, graph, {name: array + 1 for name, array in weights.items()}, *rest, **options)
 
     monkeypatch.setattr(jit.export.__globals__["artifact"], "write", wrong)
     with pytest.raises(ExportError, match="result 0 of the file is not the function's"):

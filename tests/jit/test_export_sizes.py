@@ -1,0 +1,300 @@
+"""Exported models whose sizes change: any that fit are served, others are refused by name."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina import jit, nn
+from lamina.jit import ExportError, ModelError
+from lamina.jit.lamina_model import Model
+
+F = nn.functional
+LEVEL = ["x86-64-v2"]  # one level compiles in a third of the time
+BATCH = {0: {0: "batch"}}
+IMAGE = {0: {0: "batch", 2: "h", 3: "w"}}
+
+
+class Gpt(nn.Module):
+    """One block: embeddings by position, causal attention, a head."""
+
+    def __init__(self, width=16, heads=2, words=20):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(32, width)
+        self.qkv, self.out, self.norm = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, words),
+            nn.LayerNorm(width),
+        )
+        self.heads = heads
+
+    def forward(self, ids):
+        n, length = ids.shape
+        x = self.words(ids) + self.places(lamina.arange(length))
+        q, k, v = (
+            y.view(n, length, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm(x)).chunk(3, -1)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(x + y.transpose(1, 2).reshape(n, length, -1))
+
+
+class Sequences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 6, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0].sum(1)
+
+
+def images(*layers):
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), *layers)
+
+
+def ids(*shape):
+    return lamina.arange(int(np.prod(shape))).reshape(*shape) % 20
+
+
+# The model, an example, what changes, and other arguments that it is to take.
+MODELS = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), (4, 6), BATCH, [(1, 6), (2, 6), (37, 6)]),
+    "lenet": (
+        lambda: images(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5)),
+        (3, 3, 8, 8), BATCH, [(1, 3, 8, 8), (2, 3, 8, 8), (9, 3, 8, 8)],
+    ),
+    "pooled": (
+        lambda: images(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)),
+        (3, 3, 8, 9), IMAGE, [(1, 3, 8, 8), (2, 3, 3, 17), (1, 3, 20, 5)],
+    ),
+    "down and up": (
+        lambda: images(nn.MaxPool2d(2), nn.ConvTranspose2d(4, 2, 2, stride=2)),
+        (2, 3, 8, 12), IMAGE, [(1, 3, 8, 8), (3, 3, 7, 9), (2, 3, 4, 31)],
+    ),
+    "lstm": (Sequences, (3, 5, 4), BATCH, [(1, 5, 4), (2, 5, 4), (9, 5, 4)]),
+    "encoder": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
+        (2, 5, 8), {0: {0: "batch", 1: ("time", 1, 64)}}, [(1, 5, 8), (3, 1, 8), (4, 13, 8), (1, 1, 8)],
+    ),
+}  # fmt: skip
+
+
+def close(found, wanted):
+    assert found.shape == wanted.shape
+    difference = np.abs(np.asarray(found) - np.asarray(wanted)).max(initial=0)
+    assert difference <= 2e-6 * np.abs(np.asarray(wanted)).max(initial=1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_file_serves_all_sizes(name, tmp_path):
+    make, example, dynamic, others = MODELS[name]
+    lamina.manual_seed(0)
+    model, path = make().eval(), tmp_path / "m.lam"
+    jit.export(model, path, lamina.randn(*example), levels=LEVEL, dynamic=dynamic)
+    loaded = jit.load(path)
+    for shape in [*others, example]:
+        x = lamina.randn(*shape)
+        with lamina.no_grad():
+            close(loaded(x), model(x))
+
+
+def test_a_model_of_words_takes_any_batch_and_length(tmp_path):
+    lamina.manual_seed(0)
+    model, path = Gpt().eval(), tmp_path / "m.lam"
+    jit.export(model, path, ids(2, 5), dynamic={"ids": {0: "batch", 1: ("time", 1, 32)}})  # for all levels
+    loaded = jit.load(path)
+    for shape in ((1, 1), (3, 32), (2, 5), (1, 7)):
+        with lamina.no_grad():
+            close(loaded(ids(*shape)), model(ids(*shape)))
+    with pytest.raises(
+        ValueError, match=re.escape("input0 has time = 33 (dimension 1), and the model takes time")
+    ):
+        loaded(ids(1, 33))
+    with pytest.raises(IndexError, match="out of range"):
+        loaded(ids(1, 3) + 18)
+
+
+def test_a_strangers_file_serves_all_sizes_too(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(lambda x, y: (x @ y).softmax(-1), path, lamina.randn(3, 4), lamina.randn(4, 5), levels=LEVEL,
+               dynamic={"x": {0: "rows"}, "y": {1: ("columns", 1, 9)}})  # fmt: skip
+    loaded = jit.load(path, native=False)
+    for rows, columns in ((1, 1), (2, 9), (7, 3)):
+        x, y = lamina.randn(rows, 4), lamina.randn(4, columns)
+        close(loaded(x, y), (x @ y).softmax(-1))
+    with pytest.raises(ValueError, match="takes columns from 1 to 9"):
+        loaded(lamina.randn(2, 4), lamina.randn(4, 10))
+    bounded = jit.load(path, native=False, max_bytes=10_000)
+    bounded(lamina.randn(3, 4), lamina.randn(4, 5))
+    with pytest.raises(ModelError, match="more than max_bytes=10,000"):
+        bounded(lamina.randn(1000, 4), lamina.randn(4, 5))
+
+
+def test_numpy_alone_runs_any_size(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(
+        lambda x: x.cumsum(0) + x.shape[0],
+        path,
+        lamina.randn(3, 2),
+        levels=LEVEL,
+        dynamic=[{0: "n"}] and {0: {0: "n"}},
+    )
+    code = (
+        "import sys; sys.modules['lamina'] = None; sys.path.insert(0, sys.argv[1])\n"
+        "import numpy as np, lamina_model\n"
+        "for n in (1, 4, 4, 1000):\n"
+        "    x = np.ones((n, 2), np.float32)\n"
+        "    assert (lamina_model.run(x) == np.cumsum(x, 0) + n).all()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
+
+
+def test_sizes_are_of_one_call(tmp_path):
+    """Results of another size have memory of their own, and scratch memory grows."""
+    path = tmp_path / "m.lam"
+    jit.export(
+        lambda x: (x.softmax(0) @ x.t()).softmax(0),
+        path,
+        lamina.randn(4, 3),
+        levels=LEVEL,
+        dynamic={0: {0: "n"}},
+    )
+    loaded, results = jit.load(path), []
+    for n in (2, 90, 3, 200, 90):
+        x = lamina.randn(n, 3)
+        results.append((loaded(x), (x.softmax(0) @ x.t()).softmax(0)))
+    for found, wanted in results:
+        close(found, wanted)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+def halves(x):
+    return x.view(2, -1).sum(0)
+
+
+def decides(x):
+    return x * 2 if x.shape[0] > 4 else x
+
+
+def counts(x):
+    return sum(x[i] for i in range(x.shape[0]))
+
+
+def adds(x, y):
+    return x + y
+
+
+def test_what_a_function_needs_of_sizes_is_looked_at_in_each_call(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(halves, path, lamina.randn(6, 3), levels=LEVEL, dynamic={"x": {0: "n"}})
+    loaded = jit.load(path)
+    x = lamina.randn(4, 3)
+    close(loaded(x), halves(x))
+    x = lamina.randn(5, 2)
+    with pytest.raises(ValueError, match="is f32\\[n, 3\\]"):
+        loaded(x)
+    with pytest.raises(ValueError, match=r"the model takes sizes for which .*n.*, and here n = 5"):
+        loaded(lamina.randn(5, 3))
+
+
+def test_a_range_ends_where_the_function_does_something_else(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(decides, path, lamina.randn(6), levels=LEVEL, dynamic={"x": {0: "n"}})
+    loaded = jit.load(path)
+    close(loaded(lamina.ones(5)), 2 * lamina.ones(5))
+    with pytest.raises(ValueError, match="takes n from 5 on"):
+        loaded(lamina.ones(4))
+    with pytest.raises(
+        ExportError, match=r"n from 1 to 9 holds sizes for which .* n >= 5 \(test_export_sizes"
+    ):
+        jit.export(decides, path, lamina.randn(6), levels=LEVEL, dynamic={"x": {0: ("n", 1, 9)}})
+
+
+def test_a_size_whose_value_is_needed_cant_change(tmp_path):
+    with pytest.raises(ExportError, match="n can't change") as caught:
+        jit.export(counts, tmp_path / "m.lam", lamina.randn(6), levels=LEVEL, dynamic={"x": {0: "n"}})
+    assert "x.shape[0] is 6 alone" in str(caught.value)
+
+
+def test_sizes_that_must_be_equal_have_one_name(tmp_path):
+    path, x = tmp_path / "m.lam", lamina.randn(4, 3)
+    with pytest.raises(ExportError, match="m is always n"):
+        jit.export(adds, path, x, lamina.randn(4, 3), levels=LEVEL, dynamic={"x": {0: "n"}, "y": {0: "m"}})
+    jit.export(adds, path, x, lamina.randn(4, 3), levels=LEVEL, dynamic={"x": {0: "n"}, "y": {0: "n"}})
+    loaded = jit.load(path)
+    close(loaded(x[:2], x[:2]), 2 * x[:2])
+    with pytest.raises(ValueError, match="dimension 0 of input1 is n = 4, the array given has 2"):
+        loaded(x, x[:2])
+
+
+def test_arguments_may_be_nested_and_unused(tmp_path):
+    path = tmp_path / "m.lam"
+
+    def pick(pair, table, unused):
+        return {"sum": pair[0] + pair[1], "more": table["a"] * 2}
+
+    def given(n, m):
+        return (lamina.randn(n, 2), lamina.randn(n, 2)), {"a": lamina.randn(m), "b": 3}, lamina.randn(n)
+
+    dynamic = {"pair": ({0: "n"}, {0: "n"}), "table": {"a": {0: "m"}}, 2: {0: "n"}}
+    jit.export(pick, path, *given(3, 4), levels=LEVEL, dynamic=dynamic)
+    model = Model(path)
+    (a, b), table, unused = given(5, 2)
+    found = model.run(*map(np.asarray, (a, b, table["a"], unused)))
+    close(found["sum"], a + b)
+    close(found["more"], table["a"] * 2)
+    with pytest.raises(ValueError, match="dimension 0 of input3 is n = 5"):
+        model.run(*map(np.asarray, (a, b, table["a"], unused[:4])))
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "message"),
+    [
+        ({"z": {0: "n"}}, "there is no argument 'z'"),
+        ({"x": "n"}, "say {dimension: name}"),
+        ({"x": {2: "n"}}, "2"),
+        ({"x": {0: "1n"}}, "a size is a name, or (name, min, max)"),
+        ({"x": {0: ("n", 5, 2)}}, "sizes from 1 on, in order"),
+        ({"x": {0: ("n", 0, 9)}}, "sizes from 1 on, in order"),
+        ({"x": {0: ("n", 7, 9)}}, "the example's n is 4"),
+        ({"x": {1: "m"}}, "the example's m is 1"),
+        ({"x": {0: "n"}, "y": {1: "n"}}, "n is one size"),
+        ({"k": {0: "n"}}, "only tensors have sizes"),
+    ],
+)
+def test_what_names_no_size_is_refused(dynamic, message, tmp_path):
+    def f(x, y, k):
+        return x + y[0, 0] * k
+
+    with pytest.raises((lamina.ArgumentError, lamina.DimError), match=re.escape(message)):
+        jit.export(
+            f, tmp_path / "m.lam", lamina.randn(4, 1), lamina.randn(2, 3), 2, levels=LEVEL, dynamic=dynamic
+        )
+    assert not (tmp_path / "m.lam").exists()
+
+
+def test_what_has_no_code_for_all_sizes_is_refused_by_name(tmp_path):
+    with pytest.raises(ExportError, match="sort has no kernel, and a file's code serves all sizes"):
+        jit.export(
+            lambda x: x.sort(0)[0], tmp_path / "m.lam", lamina.randn(4), levels=LEVEL, dynamic={0: {0: "n"}}
+        )
+
+
+def test_memory_is_looked_at_for_the_sizes_of_a_call(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(lambda x: x * 2, path, lamina.randn(4), levels=LEVEL, dynamic={0: {0: "n"}})
+    model = Model(path, max_bytes=4096)
+    assert model.run(np.ones(1000, np.float32)).sum() == 2000
+    with pytest.raises(ModelError, match="at these sizes it asks for .* more than max_bytes=4,096"):
+        model.run(np.ones(2000, np.float32))
+
+
+def test_tuning_needs_known_sizes(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(lambda x: x * 2, path, lamina.randn(4), levels=LEVEL, dynamic={0: {0: "n"}})
+    from lamina.jit.export import tune_file
+
+    with pytest.raises(ExportError, match="takes sizes that change"):
+        tune_file(path, 0.1)
