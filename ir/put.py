@@ -3,7 +3,7 @@
     %4 = put(%p1, %2, %3) {body=graph index_put(...) -> (f32[1,12,1024,64]) {...}} : f32[1,12,1024,64]
 
 It is no operator of the operator set: `passes/graphs/puts_apart.py` makes it.  Its body is one node, whose
-first operand is the array; its kernel writes what the others say over that (`passes/kernels/putting.py`).
+first operand is the array; its kernel writes what the others say over that (`passes/graphs/putting.py`).
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ def levels_here() -> list[str]:
 def write(
     file: IO[bytes],
     graph: Graph,
+    inputs: Sequence[str],
     weights: Mapping[str, np.ndarray],
     outputs: Any,
     levels: Sequence[str],
@@ -147,17 +148,17 @@ def write(
 ) -> None:
     """Write a model's file.
 
-    graph: its inputs are the first params, the weights, by name, the last; all have
-    hints.  outputs: the structure of what it returns, as `lamina_model` reads it.  tuned: for levels, what a
-    search for schedules came to.  sizes: those that change, where there are such.  Raises ExportError for a
-    graph that needs more than native code.
+    graph: its inputs are the first params, the weights, by name, the last; all have hints.  inputs: what a
+    reader knows them as.  outputs: the structure of what it returns, as `lamina_model` reads it.  tuned: for
+    levels, what a search for schedules came to.  sizes: those that change, where there are such.  Raises
+    ExportError for a graph that needs more than native code.
     """
     count = len(graph.params) - len(weights)
     stored = dict(weights)
     manifest: dict[str, Any] = {
         "format": FORMAT if sizes else STATIC,
         "lamina": __version__,
-        "inputs": [[p.hint, p.dtype.short, _plain(p.shape)] for p in graph.params[:count]],
+        "inputs": [[n, p.dtype.short, _plain(p.shape)] for n, p in zip(inputs, graph.params)],
         "outputs": outputs,
         "weights": list(weights),
         "levels": {},

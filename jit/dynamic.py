@@ -24,6 +24,7 @@ from ..ir.shapes import dim_of
 from ..ir.specialise import specialise
 from ..nn import Module
 from ..runtime import Tensor
+from . import pytree
 from .artifact import MOST, ExportError, Need, Range, Sizes
 from .observe.parts import place_text
 from .observe.sizes import LEAST, mark
@@ -63,6 +64,28 @@ def named(function: Callable, example: Sequence[Any], dynamic: Mapping[Any, Any]
     return wanted
 
 
+def labels(function: Callable, example: Sequence[Any]) -> list[str]:
+    """What a reader knows the tensors among arguments as, in order: `x`, `pair[0]`, `table['a']`."""
+    found: list[str] = []
+
+    def walk(path: str, x: Any) -> None:
+        shape, _ = pytree.flatten(x)
+        if isinstance(x, Tensor):
+            found.append(path)
+        elif shape is None:
+            return
+        elif isinstance(x, (tuple, list, dict)):
+            for key, item in x.items() if isinstance(x, dict) else enumerate(x):
+                walk(f"{path}[{key!r}]", item)
+        else:  # a dataclass
+            for name in shape[1]:
+                walk(f"{path}.{name}", getattr(x, name))
+
+    for name, x in zip(_parameters(function, len(example)), example, strict=True):
+        walk(name, x)
+    return found
+
+
 def _parameters(function: Callable, count: int) -> list[str]:
     """The names of the first arguments; their numbers where there are no names."""
     while hasattr(function, "__wrapped__"):
@@ -73,7 +96,7 @@ def _parameters(function: Callable, count: int) -> list[str]:
         known = {}
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [name for name, parameter in known.items() if parameter.kind in kinds][:count]
-    return [*names, *(f"argument {n}" for n in range(len(names), count))]
+    return [*names, *(f"input{n}" for n in range(len(names), count))]
 
 
 def _within(path: str, x: Any, said: Any) -> Wanted:
@@ -108,8 +131,8 @@ def _dimension(path: str, x: Tensor, dim: Any, said: Any) -> tuple[Tensor, int, 
         raise ArgumentError(
             f"export(dynamic): a size is a name, or (name, min, max), not {said!r}", f"argument: {path}"
         )
-    low, high = (*ends, *(1, MOST)[len(ends) :])
-    high = MOST if high is None else high
+    low = ends[0] if ends else 1
+    high = ends[1] if len(ends) > 1 and ends[1] is not None else MOST
     if type(low) is not int or type(high) is not int or not 1 <= low <= high <= MOST:
         raise ArgumentError(f"export(dynamic): {name} is from {low!r} to {high!r}: sizes from 1 on, in order")
     if not max(low, LEAST) <= x.shape[at] <= high:
@@ -290,7 +313,7 @@ def _size(node: ast.expr, sizes: Mapping[int, Any]) -> Any:
             return 0 - _size(operand, sizes)
         case ast.BinOp(left=left, op=op, right=right):
             return _ARITHMETIC[type(op)](_size(left, sizes), _size(right, sizes))
-        case ast.Subscript(value=ast.Name(id="S"), slice=ast.Constant(value=at)):
+        case ast.Subscript(value=ast.Name(id="S"), slice=ast.Constant(value=int() as at)):
             return sizes[at]
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b]):
             return (minimum if name == "min" else maximum)(_size(a, sizes), _size(b, sizes))

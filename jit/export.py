@@ -35,7 +35,7 @@ from ..runtime.modes import no_grad
 from ..runtime.tensor import tensor_of
 from . import artifact, backend, pytree, tuning
 from .artifact import ExportError, Sizes
-from .dynamic import Wanted, mark_all, named, opened
+from .dynamic import Wanted, labels, mark_all, named, opened
 from .loaded import Loaded, graph_of
 from .recording import Ready, Recording
 from .replay import Call
@@ -94,7 +94,7 @@ def export(
         graph, weights = _frozen(graph, recording, call)
     with replacing(os.fspath(path)) as file:
         with known():
-            artifact.write(file, graph, weights, outputs, chosen, sizes=sizes)
+            artifact.write(file, graph, labels(function, example), weights, outputs, chosen, sizes=sizes)
         file.flush()
         _tried(file.name, arrays, expected)
         for others in sizes.others() if sizes else ():
@@ -136,7 +136,9 @@ def tune_file(
     arrays = [tuning.drawn(dtype, tuple(shape)) for _, dtype, shape in manifest["inputs"]]
     expected = Loaded(source, False, None)(*arrays)
     with replacing(made) as file:
-        artifact.write(file, graph, names, manifest["outputs"], list(manifest["levels"]), {level: found})
+        inputs = [name for name, *_ in manifest["inputs"]]
+        levels = list(manifest["levels"])
+        artifact.write(file, graph, inputs, names, manifest["outputs"], levels, {level: found})
         file.flush()
         _tried(file.name, arrays, expected)
     return found

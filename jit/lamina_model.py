@@ -483,15 +483,16 @@ def _function(names, texts, offsets=()):
     lines = [f"def function({', '.join(names)}):"]
     lines += [f"  {name} = max([{', '.join(map(str, ends))}])" for name, ends in offsets]
     lines.append(f"  return [{', '.join(map(str, texts))}]")
-    scope = {"__builtins__": {}, "min": min, "max": max}
+    scope: dict = {"__builtins__": {}, "min": min, "max": max}
     try:
         exec("\n".join(lines), scope)
     except (SyntaxError, *ODD):
         raise ModelError("its manifest is damaged: formulas") from None
+    function = scope["function"]
 
     def evaluated(sizes):
         try:
-            return scope["function"](**sizes)
+            return function(**sizes)
         except (ArithmeticError, TypeError, ValueError, *ODD):
             raise ModelError("its manifest is damaged: formulas") from None
 
@@ -582,7 +583,8 @@ class _Formulas:
         for variant, entries, numbers in zip(self.about["variants"], self.entries, self._numbers):
             count, found = len(variant["numbers"]), numbers(sizes)
             if all(n >= least for n, (_, least) in zip(found[count:], variant["least"])):
-                return _Program(entries, about, *others, found[:count])
+                constants, pool, fixed, arena = others
+                return _Program(entries, about, constants, pool, fixed, arena, found[:count])
         raise ModelError("it is damaged: it has no code for these sizes")
 
 
@@ -659,12 +661,12 @@ class Model:
         others = [*map(_copied, constants[1])], self.pool, kept, _Arena()
         self._dtypes = [np.dtype(DTYPES[dtype]) for _, dtype, _ in inputs]
         self._programs = {}  # by the inputs' shapes
+        self._sizes = Sizes(self.manifest) if is_open else None
         if is_open:
-            self._sizes = Sizes(self.manifest)
             self._main = _Formulas(self._sizes.ranges, programs[1], entries[1:], limit)
             self._others, shapes = others, self._sizes.shapes
         else:
-            self._sizes, shapes = None, [tuple(shape) for _, _, shape in inputs]
+            shapes = [tuple(shape) for _, _, shape in inputs]
             self._programs[tuple(shapes)] = _Program(entries[1], programs[1], *others)
         self.inputs = [(name, dtype, shape) for (name, dtype, _), shape in zip(inputs, shapes)]
 

@@ -68,15 +68,15 @@ def _span(extents: Mapping[str, Extent], part: Affine | Expr) -> tuple[int, int]
     """The least and the greatest value of an index that takes all between them."""
     if not isinstance(part, Affine):
         return None
-    if not isinstance(part.constant, int) or not all(isinstance(c, int) for _, c in part.terms):
+    reach, first = 0, part.constant
+    if not isinstance(first, int) or not all(isinstance(c, int) for _, c in part.terms):
         return None
-    reach = 0
-    for coefficient, name in sorted((c, name) for name, c in part.terms):
+    for coefficient, name in sorted((int(c), name) for name, c in part.terms):
         extent = extents.get(name)
         if not isinstance(extent, int) or not 0 < coefficient <= reach + 1:
             return None
         reach += coefficient * (extent - 1)
-    return part.constant, part.constant + reach
+    return first, first + reach
 
 
 def _less(buffer: Buffer, ranges: Sequence[tuple[int, int]]) -> Buffer:

@@ -37,7 +37,7 @@ from ..graphs.dce import checks
 from ..graphs.expand import expand
 from ..graphs.fuse import body_of, is_number
 from ..graphs.pieces import is_identity, is_reshape
-from ..kernels.putting import putting
+from ..graphs.putting import putting
 from ..kernels.slices import sliced
 from .program import Alias, Array, Call, Host, Program, Step, verify
 

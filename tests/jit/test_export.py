@@ -106,7 +106,7 @@ def test_load_gives_what_the_module_gives(exported, native):
         assert close(loaded(x).numpy(), model(x).numpy())
         again = lamina.randn(2, 3, 6, 6)
         assert close(loaded(again).numpy(), model(again).numpy())
-    assert "input0: f32[2, 3, 6, 6]" in repr(loaded)
+    assert "input: f32[2, 3, 6, 6]" in repr(loaded)
 
 
 def test_the_file_holds_folded_weights_and_readable_text(exported):
@@ -161,7 +161,7 @@ def test_foreign_files_are_refused(tmp_path):
 def test_inputs_are_checked_before_native_code_runs(exported):
     model = Model(exported[0])
     x = np.zeros((2, 3, 6, 6), np.float32)
-    with pytest.raises(TypeError, match=r"takes 1 arrays \(input0\), not 2"):
+    with pytest.raises(TypeError, match=r"takes 1 arrays \(input\), not 2"):
         model.run(x, x)
     with pytest.raises(TypeError, match="not float64"):
         model.run(x.astype(np.float64))
@@ -179,7 +179,7 @@ def test_a_loaded_model_takes_just_its_inputs(tmp_path, native):
     jit.export(lambda x: x * weight, tmp_path / "m.lam", lamina.ones(3), levels=LEVEL)
     loaded = jit.load(tmp_path / "m.lam", native=native)
     for given in ((), (lamina.ones(3), lamina.zeros(3))):  # the second is no weight
-        with pytest.raises(TypeError, match=f"takes 1 arrays .input0., not {len(given)}"):
+        with pytest.raises(TypeError, match=f"takes 1 arrays .x., not {len(given)}"):
             loaded(*given)
     with pytest.raises(TypeError, match="not float64"):
         loaded(lamina.ones(3).double())
@@ -302,8 +302,8 @@ def test_what_no_file_can_hold_is_refused_with_a_reason(tmp_path):
 def test_a_file_that_computes_something_else_never_appears(tmp_path, monkeypatch):
     real = jit.export.__globals__["artifact"].write
 
-    def wrong(file, graph, weights, *rest, **options):
-        real(file, graph, {name: array + 1 for name, array in weights.items()}, *rest, **options)
+    def wrong(file, graph, inputs, weights, *rest, **options):
+        real(file, graph, inputs, {name: array + 1 for name, array in weights.items()}, *rest, **options)
 
     monkeypatch.setattr(jit.export.__globals__["artifact"], "write", wrong)
     with pytest.raises(ExportError, match="result 0 of the file is not the function's"):

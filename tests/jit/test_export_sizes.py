@@ -60,7 +60,10 @@ def ids(*shape):
 
 # The model, an example, what changes, and other arguments that it is to take.
 MODELS = {
-    "mlp": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), (4, 6), BATCH, [(1, 6), (2, 6), (37, 6)]),
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)),
+        (4, 6), BATCH, [(1, 6), (2, 6), (37, 6)],
+    ),
     "lenet": (
         lambda: images(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5)),
         (3, 3, 8, 8), BATCH, [(1, 3, 8, 8), (2, 3, 8, 8), (9, 3, 8, 8)],
@@ -109,7 +112,7 @@ def test_a_model_of_words_takes_any_batch_and_length(tmp_path):
         with lamina.no_grad():
             close(loaded(ids(*shape)), model(ids(*shape)))
     with pytest.raises(
-        ValueError, match=re.escape("input0 has time = 33 (dimension 1), and the model takes time")
+        ValueError, match=re.escape("ids has time = 33 (dimension 1), and the model takes time")
     ):
         loaded(ids(1, 33))
     with pytest.raises(IndexError, match="out of range"):
@@ -139,7 +142,7 @@ def test_numpy_alone_runs_any_size(tmp_path):
         path,
         lamina.randn(3, 2),
         levels=LEVEL,
-        dynamic=[{0: "n"}] and {0: {0: "n"}},
+        dynamic={0: {0: "n"}},
     )
     code = (
         "import sys; sys.modules['lamina'] = None; sys.path.insert(0, sys.argv[1])\n"
@@ -225,7 +228,7 @@ def test_sizes_that_must_be_equal_have_one_name(tmp_path):
     jit.export(adds, path, x, lamina.randn(4, 3), levels=LEVEL, dynamic={"x": {0: "n"}, "y": {0: "n"}})
     loaded = jit.load(path)
     close(loaded(x[:2], x[:2]), 2 * x[:2])
-    with pytest.raises(ValueError, match="dimension 0 of input1 is n = 4, the array given has 2"):
+    with pytest.raises(ValueError, match="dimension 0 of y is n = 4, the array given has 2"):
         loaded(x, x[:2])
 
 
@@ -245,7 +248,7 @@ def test_arguments_may_be_nested_and_unused(tmp_path):
     found = model.run(*map(np.asarray, (a, b, table["a"], unused)))
     close(found["sum"], a + b)
     close(found["more"], table["a"] * 2)
-    with pytest.raises(ValueError, match="dimension 0 of input3 is n = 5"):
+    with pytest.raises(ValueError, match="dimension 0 of unused is n = 5"):
         model.run(*map(np.asarray, (a, b, table["a"], unused[:4])))
 
 

@@ -17,8 +17,8 @@ from ...ir.kernel.verify import verify
 from ...ir.op import REGISTRY
 from ...ir.ops.along import along
 from ...ir.ops.gather import cropped
-from ..graphs.compose import compose
-from ..graphs.expand import expand
+from .compose import compose
+from .expand import expand
 
 
 def putting(body: Graph) -> Kernel:
