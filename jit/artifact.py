@@ -31,6 +31,7 @@ from ..ir.errors import KernelError, LaminaError, Unsayable
 from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
+from ..ir.table import table
 from ..ir.version import __version__
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
@@ -197,6 +198,12 @@ def _level(
 ) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
     """What the manifest says of a level, its library, and its programs' constants."""
     target = LEVELS[level]
+    if tables := [node.attrs["name"] for node in graph.nodes if node.op is table]:
+        raise ExportError(
+            f"export(dynamic): a file can't make the array {tables[0]!r} of sizes that change, for interpolate "
+            "or affine_grid",
+            "leave it out of the traced function, or export without dynamic",
+        )
     program, before, main = programs(graph, count, target)
     parts = {"prologue": before, "main": with_schedules(main, tuned)}
     about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}

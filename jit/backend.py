@@ -27,7 +27,6 @@ from ..ir.dims import Condition, symbols_of
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..ir.specialise import specialise
-from ..ir.table import table
 from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
@@ -48,8 +47,11 @@ class Compiled:
 
     before: the graph as given.  into, frozen: see `compile_graph`.  kernels: names, of the weights' program
     first.  from_disk: whether it was compiled by an earlier process.  seconds: what making it took.
-    tuned: what a search for schedules came to, where one was asked for.
+    tuned: what a search for schedules came to, where one was asked for.  tables: arrays made of sizes, which
+    programs take behind the graph's params.
     """
+
+    tables: tuple[np.ndarray, ...] = ()
 
     def __init__(
         self, graph: Graph, into: tuple[int | None, ...], frozen: frozenset[int], options: Options,
@@ -182,6 +184,7 @@ class Fitted(Compiled):
         self.options = replace(options, limits=template.target.limits)
         self.complexes, self.tuned, self.searching, self.from_disk = None, [], 0.0, False
         self.first, self.main = template.at(sizes)
+        self.tables = tuple(template.tables(sizes))
         self._params = template.params
         self._settle(template.weights, template.main)
         self.seconds = perf_counter() - start
@@ -209,6 +212,7 @@ class Bound:
     def __init__(self, code: Compiled, shared: dict[Any, Prologue] | None = None):
         self.code = code
         self._main, self._pick, self._at = code.main, code._pick, code.first_params
+        self._tables = code.tables
         run = None if code.first is None else code.target.kept(code.first)
         self.prologue = None if run is None else Prologue(lambda arrays: run(*map(to_pairs, arrays)))
         if self.prologue is not None and shared is not None and code.first_key is not None:
@@ -222,6 +226,8 @@ class Bound:
         tensors: those that frozen params' arrays belong to, by position: what was computed of them is kept
         for as long as they stay as they are.  Without it, it is computed anew.
         """
+        if self._tables:
+            arrays = (*arrays, *self._tables)
         kept = self.prologue
         complexes = self.code.complexes
         if complexes is not None:
@@ -358,8 +364,6 @@ def template_of(
 ) -> Template | None:
     """The programs of a graph of symbols, made when they are first asked for; None where there are none."""
     if determinism.is_asked():  # for all sizes sums are not cut in parts: they round otherwise
-        return None
-    if any(node.op is table for node in graph.nodes):  # whose elements are known for each size alone
         return None
     into = tuple(into) or (None,) * len(graph.results)
     # Those of other symbols may be looked at later than this runs.

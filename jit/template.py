@@ -15,10 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from ..ir.dims import Condition, Dim, facts, hints, limits
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
+from ..ir.table import array_of, as_params
 from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Program
 from ..runtime import native
@@ -54,6 +57,7 @@ class Template:
             raise Unfit("it is for another target, tuned, or complex")
         self.graph, self.into, self.target, self.names = graph, into, target, tuple(sizes)
         self._needs = tuple(needs)
+        graph, self._tables = as_params(graph)
         try:
             with self._known(sizes):
                 self.optimised = optimise(graph, options)
@@ -70,6 +74,10 @@ class Template:
         self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._scratch = native.Scratch()  # all sizes share it
         self._lock = fork_safe_lock()
+
+    def tables(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """The arrays that are made of these sizes, which the programs take behind the graph's params."""
+        return [array_of(node, sizes) for node in self._tables]
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
         """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""

@@ -96,7 +96,7 @@ class Sized:
     def _why(self) -> str:
         """Why a program isn't whole."""
         for host in self.program.hosts:
-            return f"{host.name} has no kernel"
+            return f"{host.name.removeprefix('host.')} has no kernel"
         for call in self.program.calls:
             if is_looked_at(call):
                 return f"{call.name} reads at indices that it computes, which only Python can check"

@@ -11,6 +11,7 @@ import pytest
 import lamina
 from lamina import jit, nn
 from lamina.ir.errors import ArgumentError
+from lamina.jit import backend
 from lamina.jit.sized import Sized
 from lamina.nn import functional as F
 from lamina.runtime import memory
@@ -506,6 +507,20 @@ def test_a_size_that_is_the_extent_of_nothing():
         lambda n: (tensor(n, 3), tensor(5)),
         2,
     )
+
+
+def test_images_that_are_resized_have_one_program():
+    """The taps of a resize are arrays of its own for each size, and the program takes them."""
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, 1, 1), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(scale_factor=2)
+    )
+    f = jit.trace(lambda x: net(x), budget=None)
+    for n in (4, 6, 8, 5, 9, 6):
+        x = tensor(2, 2, n, n + 1)
+        with lamina.no_grad():
+            close(f(x), net(x))
+    made = [template for template in backend._templates.values() if template and template._tables]
+    assert made and all(template.is_whole for template in made)
 
 
 def test_sizes_that_a_view_says_are_equal():
