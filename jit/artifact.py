@@ -200,8 +200,8 @@ def _level(
     target = LEVELS[level]
     if tables := [node.attrs["name"] for node in graph.nodes if node.op is table]:
         raise ExportError(
-            f"export(dynamic): a file can't make the array {tables[0]!r} of sizes that change, for interpolate "
-            "or affine_grid",
+            f"export(dynamic): a file can't make the array {tables[0]!r} of sizes that change",
+            "needed by: interpolate, affine_grid",
             "leave it out of the traced function, or export without dynamic",
         )
     program, before, main = programs(graph, count, target)
