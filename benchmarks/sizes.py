@@ -1,34 +1,49 @@
-"""Many sizes through one traced function: recordings, codes, and time, beside a trace of each size and torch.
+"""Many sizes through one function: how often it is compiled, and what all calls take, beside the peers.
 
-    python benchmarks/sizes.py [--threads 2] [--count 200] [--only mlp gpt] [--write]
+    python benchmarks/sizes.py [--threads 2] [--only mlp gpt] [--write]
 
-`count` batches of many sizes, shuffled, twice: the first pass records and compiles, under the usual budget.
-Then, on three of the sizes, what a call takes that is served by the recording of all sizes, over one that is
-served by a recording of that size alone; both take turns.  torch runs eagerly.  --write puts the table into
-results/sizes.txt.
+Inference: batches of many sizes, shuffled, twice; the first pass compiles.  Contenders, each in two passes of
+its own: Lamina traced (its recordings counted, under the usual budget) and as one exported file, torch
+eagerly and with `torch.compile(dynamic=True)`, jax on batches that are filled up to the next power of two,
+onnxruntime with a dynamic axis.  Then, on three sizes, what a call takes that is served by the recording of
+all sizes over one that is served by a recording of that size alone; both take turns.  Training: batches of 8
+to 64 sequences of 5 to 200, cross entropy, backward, Adam.  A sampler: 100 steps whose integer is new each
+time.  --write puts the tables into results/sizes.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
+import numpy as np
 from contest import RESULTS, where
 from models import made
-from networks import CASES
+from networks import CASES, Case, resnet_cifar
 
+CASES = CASES | {"resnet18": Case(partial(resnet_cifar, classes=10), (3, 32, 32), 10)}  # of small images
 NETWORKS = ("mlp", "lenet", "gpt", "resnet18")
-MOST = {"mlp": 256, "lenet": 128, "gpt": 12, "resnet18": 12}  # a batch at most
+MOST = {"mlp": 201, "lenet": 201, "gpt": 12, "resnet18": 101}  # a batch at most
+BATCHES = {"resnet18": 100}  # 200 for others
+CONTENDERS = ("lamina", "its file", "torch", "compiled", "jax", "onnxruntime")
 TURNS = 30
+STEPS = 40  # of training
 
 
-def passes(run: Any, batches: list[Any]) -> tuple[float, float]:
+def passes(run: Callable[[Any], Any], batches: list[Any]) -> tuple[float, float]:
     """Seconds of two passes."""
     found = []
     for _ in range(2):
@@ -36,39 +51,118 @@ def passes(run: Any, batches: list[Any]) -> tuple[float, float]:
         for x in batches:
             run(x)
         found.append(perf_counter() - start)
+        sleep(0.1)
     return found[0], found[1]
 
 
-def row(name: str, count: int) -> str:
+# ---- inference ---------------------------------------------------------------------------------------------
+def contenders(case: Case, threads: int) -> dict[str, tuple[Callable[[], Any], Callable[[np.ndarray], Any]]]:
+    """For each what makes its call, which counts as its first pass, and what makes its input."""
+    import torch
+
+    import lamina
+
+    model = made(case, lamina).eval()
+
+    def file() -> Any:
+        example = lamina.tensor(case.inputs(3))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "m.lam")
+            level = lamina.jit.artifact.levels_here()[:1]
+            lamina.jit.export(model, path, example, levels=level, dynamic={0: {0: "batch"}})
+            return lamina.jit.load(path)
+
+    def compiled() -> Any:
+        torch._dynamo.reset()
+        return torch.compile(made(case, torch).eval(), dynamic=True)
+
+    def jitted() -> Any:
+        import jax
+        import jax_library
+
+        peer = made(case, jax_library)
+        arrays = peer.train(False).arrays()
+        call = jax.jit(lambda x: jax_library.call(peer, arrays, x)[0])
+
+        def run(x: np.ndarray) -> Any:
+            most = 1 << (len(x) - 1).bit_length()
+            x = np.concatenate([x, np.zeros((most - len(x), *x.shape[1:]), x.dtype)])
+            return call(x).block_until_ready()[: len(x)]
+
+        return run
+
+    def session() -> Any:
+        import onnxruntime
+
+        bytes_ = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            example = torch.tensor(case.inputs(3))
+            torch.onnx.export(
+                made(case, torch).eval(), (example,), bytes_, dynamo=False, opset_version=18,
+                input_names=["x"], dynamic_axes={"x": {0: "batch"}},
+            )  # fmt: skip
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        run = onnxruntime.InferenceSession(bytes_.getvalue(), options, providers=["CPUExecutionProvider"])
+        return lambda x: run.run(None, {"x": x})
+
+    found: dict[str, Any] = {
+        "lamina": (lambda: lamina.jit.trace(model), lamina.tensor),
+        "its file": (file, lamina.tensor),
+        "torch": (lambda: made(case, torch).eval(), torch.from_numpy),
+        "compiled": (compiled, torch.from_numpy),
+    }
+    if find_spec("jax"):
+        found["jax"] = jitted, lambda x: x
+    if find_spec("onnxruntime") and find_spec("onnx"):
+        found["onnxruntime"] = session, lambda x: x
+    return found
+
+
+def inference(name: str, threads: int) -> str:
     """A line of the table."""
     import torch
 
     import lamina
 
     case, rng = CASES[name], random.Random(0)
+    count = BATCHES.get(name, 200)
     sizes = list(range(2, MOST[name] + 1))
     sizes = (sizes * (count // len(sizes) + 1))[:count]
     rng.shuffle(sizes)
     arrays = [case.inputs(n) for n in sizes]
-    model, peer = made(case, lamina).eval(), made(case, torch).eval()
-    traced = lamina.jit.trace(model)
+    cells, recorded, wanted = [], 0, None
     with lamina.no_grad(), torch.no_grad():
-        ours = passes(traced, [*map(lamina.tensor, arrays)])
-        counts = traced.counts()
-        eager = passes(model, [*map(lamina.tensor, arrays)])
-        theirs = passes(peer, [*map(torch.from_numpy, arrays)])
-        ratios = [
-            beside(lamina.jit.trace(model, budget=None), model, case, n)
-            for n in (sizes[0], sizes[1], sizes[2])
-        ]
-    served = counts["served"] / (2 * count)
+        for each, (make, given) in contenders(case, threads).items():
+            batches = [*map(given, arrays)]
+            start = perf_counter()
+            try:
+                run = make()
+                making = perf_counter() - start
+                first, second = passes(run, batches)
+            except Exception as error:
+                print(f"{name}: {each} can't compete: {type(error).__name__}: {error}"[:300], file=sys.stderr)
+                cells.append("-")
+                continue
+            out = run(batches[0])
+            out = np.asarray(
+                out[0] if isinstance(out, list) else out.detach() if hasattr(out, "detach") else out
+            )
+            wanted = out if wanted is None else wanted
+            if not np.abs(out[: len(wanted)] - wanted).max() < 1e-3 * np.abs(wanted).max():
+                raise SystemExit(f"{name}: {each} computes something else")
+            cells.append(f"{making + first:.2f} / {second:.2f}")
+            if each == "lamina":
+                recorded = run.counts()["recorded"]
+        model = made(case, lamina).eval()
+        ratios = [beside(lamina.jit.trace(model, budget=None), model, case, n) for n in sizes[:3]]
     return (
-        f"{name:<10}{len(set(sizes)):>7}{counts['recorded']:>12}{served:>9.0%}{ours[0]:>10.2f}{ours[1]:>9.2f}"
-        f"{eager[0]:>9.2f}{eager[1]:>9.2f}{theirs[0]:>9.2f}{theirs[1]:>9.2f}{statistics.median(ratios):>11.3f}"
+        f"| {name} | {len(set(sizes))} | {recorded} | {' | '.join(cells)} | {statistics.median(ratios):.3f} |"
     )
 
 
-def beside(traced: Any, model: Any, case: Any, n: int) -> float:
+def beside(traced: Any, model: Any, case: Case, n: int) -> float:
     """What a call of a size takes by the recording of all, over one by a recording of that size."""
     import lamina
 
@@ -89,41 +183,178 @@ def beside(traced: Any, model: Any, case: Any, n: int) -> float:
     return least[0] / least[1]
 
 
-def table(threads: int, count: int, only: list[str]) -> list[str]:
+# ---- training and sampling ---------------------------------------------------------------------------------
+def reader(library: Any, kind: str, words: int = 500, width: int = 64) -> Any:
+    """A classifier of sequences: embeddings, an LSTM or two layers of a transformer, the mean, a head."""
+    nn = library.nn
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(words, width)
+            if kind == "lstm":
+                self.body = nn.LSTM(width, width, batch_first=True)
+            else:
+                layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True)
+                self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.head = nn.Linear(width, 10)
+
+        def forward(self, ids: Any) -> Any:
+            x = self.body(self.words(ids))
+            return self.head((x[0] if kind == "lstm" else x).mean(1))
+
+    return Reader()
+
+
+def training(kind: str) -> str:
+    """A line: seconds of two passes of steps on batches of changing size and length."""
+    import torch
+
+    import lamina
+
+    rng = np.random.default_rng(0)
+    shapes = [(int(rng.integers(8, 65)), int(rng.integers(5, 201))) for _ in range(STEPS)]
+    batches = [(rng.integers(0, 500, s), rng.integers(0, 10, s[0])) for s in shapes]
+    cells, recorded, served = [], 0, 0.0
+    for library in (lamina, torch):
+        library.manual_seed(0)
+        model = reader(library, kind)
+        optimizer = library.optim.Adam(model.parameters(), lr=1e-3)
+
+        def step(pair: Any, library: Any = library, model: Any = model, optimizer: Any = optimizer) -> Any:
+            ids, labels = pair
+            optimizer.zero_grad()
+            loss = library.nn.functional.cross_entropy(model(ids), labels)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = lamina.jit.trace(step) if library is lamina else step
+        first, second = passes(run, [(library.tensor(a), library.tensor(b)) for a, b in batches])
+        cells.append((first, second))
+        if library is lamina:
+            counts = run.counts()
+            recorded, served = counts["recorded"], counts["served"] / (2 * STEPS)
+    ours, theirs = cells
+    return (
+        f"| {kind} | {recorded} | {served:.0%} | {ours[0]:.1f} / {ours[1]:.1f} | "
+        f"{theirs[0]:.1f} / {theirs[1]:.1f} | {theirs[1] / ours[1]:.2f} |"
+    )
+
+
+def sampler() -> str:
+    """A line: 100 steps of a diffusion model's sampler, t an integer of Python's."""
+    import math
+
+    import torch
+
+    import lamina
+
+    def made_of(library: Any) -> Any:
+        nn, F = library.nn, library.nn.functional
+
+        class Denoiser(nn.Module):
+            def __init__(self, width: int = 32) -> None:
+                super().__init__()
+                self.time = nn.Linear(width, width)
+                self.first = nn.Conv2d(3, width, 3, padding=1)
+                self.body = nn.Conv2d(width, width, 3, padding=1)
+                self.last = nn.Conv2d(width, 3, 3, padding=1)
+
+            def forward(self, x: Any, t: int) -> Any:
+                rates = library.exp(library.arange(16) * (-math.log(10000.0) / 16)) * t
+                embedded = self.time(library.cat([rates.sin(), rates.cos()]))
+                y = F.silu(self.first(x)) + embedded[None, :, None, None]
+                return self.last(F.silu(self.body(y)))
+
+        return Denoiser()
+
+    alphas = np.cumprod([1.0, *(1 - np.linspace(1e-4, 0.02, 100))]).astype(np.float32)
+    cells, recorded = [], 0
+    for library in (lamina, torch):
+        library.manual_seed(0)
+        model = made_of(library).eval()
+
+        table = library.tensor(alphas)
+
+        def step(x: Any, t: int, table: Any = table, model: Any = model) -> Any:
+            a, before = table[t + 1], table[t]
+            noise = model(x, t)
+            clean = (x - (1 - a).sqrt() * noise) / a.sqrt()
+            return before.sqrt() * clean + (1 - before).sqrt() * noise
+
+        run = lamina.jit.trace(step) if library is lamina else step
+        x, times = library.randn(4, 3, 32, 32), []
+        with library.no_grad():
+            for _ in range(2):
+                start, y = perf_counter(), x
+                for t in range(99, -1, -1):
+                    y = run(y, t)
+                times.append(perf_counter() - start)
+        cells.append(times)
+        recorded = run.counts()["recorded"] if library is lamina else recorded
+    ours, theirs = cells
+    return f"| {recorded} | {ours[0]:.2f} / {ours[1]:.2f} | {theirs[0]:.2f} / {theirs[1]:.2f} |"
+
+
+# ---- the page ----------------------------------------------------------------------------------------------
+def page(threads: int, only: list[str]) -> list[str]:
+    import torch
+
     import lamina
 
     lamina.set_num_threads(threads)
-    import torch
-
     torch.set_num_threads(threads)
-    lines = [
-        f"{where(threads)}",
-        f"{count} batches, twice: seconds of the first pass and of the second; a call by the recording of "
-        "all sizes over one by a recording of its own",
-        f"{'':<10}{'sizes':>7}{'recordings':>12}{'served':>9}{'traced':>10}{'again':>9}{'eager':>9}{'again':>9}"
-        f"{'torch':>9}{'again':>9}{'over own':>11}",
-    ]
-    for name in only:
-        sleep(0.2)
-        lines.append(row(name, count))
-        print(lines[-1], flush=True)
+    lines = ["# Many sizes through one function", "", f"`{where(threads)}`", ""]
+
+    def add(*more: str) -> None:
+        lines.extend(more)
+        print(*more, sep="\n", flush=True)
+
+    networks = [name for name in NETWORKS if name in only]
+    if networks:
+        add(
+            "Inference, batches of many sizes: seconds of the first pass with all compiling / of the second. "
+            "Over own: a call by the recording of all sizes over one by a recording of its own.",
+            "",
+            f"| | sizes | recordings | {' | '.join(CONTENDERS)} | over own |",
+            f"|---|{'--:|' * (len(CONTENDERS) + 3)}",
+            *(inference(name, threads) for name in networks),
+            "",
+        )
+    if "training" in only:
+        add(
+            f"Training, {STEPS} batches of 8 to 64 sequences of 5 to 200, twice: seconds of both passes.",
+            "",
+            "| | recordings | served | lamina | torch | torch's second over Lamina's |",
+            "|---|--:|--:|--:|--:|--:|",
+            *map(training, ("transformer", "lstm")),
+            "",
+        )
+    if "sampler" in only:
+        add(
+            "A diffusion sampler's 100 steps of integers, twice: seconds.",
+            "",
+            "| recordings | lamina | torch |",
+            "|--:|--:|--:|",
+            sampler(),
+            "",
+        )
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--only", nargs="*", default=[*NETWORKS])
+    parser.add_argument("--only", nargs="*", default=[*NETWORKS, "training", "sampler"])
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if "OPENBLAS_CORETYPE" in os.environ:  # which slows NumPy's products down
         rest = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
         sys.exit(subprocess.call([sys.executable, *sys.argv], env=rest))
-    lines = table(options.threads, options.count, options.only)
-    print("\n".join(lines))
+    lines = page(options.threads, options.only)
     if options.write:
-        (RESULTS / "sizes.txt").write_text("\n".join(lines) + "\n")
+        (RESULTS / "sizes.md").write_text("\n".join(lines))
 
 
 if __name__ == "__main__":

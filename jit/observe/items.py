@@ -30,7 +30,9 @@ from .kinds import (
     heap_class,
     lookup,
 )
+from .lifted_numbers import liftable
 from .numbers import LIFTED, LiftedFloat, LiftedInt, LiftedSize, raw
+from .parts import Reason
 
 # These hand out what was there before them, not tuples that they make.
 _HAND_OUT = (
@@ -96,6 +98,8 @@ class Items(Contents):
         if self.numbers.about and issubclass(type(o), Tensor) and type(k) in _LATE and not self.refused:
             if self.patched(o, "__getitem__") is None and (found := part(self, o, k)) is not None:
                 return found
+        if type(k) is LiftedInt and type(o) in (list, tuple) and (found := self._number_at(o, k)) is not None:
+            return found
         k = self.bare_index(k)
         kind = type(o)
         if self.refused:
@@ -169,6 +173,24 @@ class Items(Contents):
             if issubclass(type(k), int):
                 self.read_value(k)
         return k
+
+    def _number_at(self, o: list | tuple, k: LiftedInt) -> Any:
+        """A number of a sequence at a place that changes, read anew at each call; None where it can't be."""
+        at, text = raw(k), self.known.source(o)
+        if (
+            self.refused
+            or text is None
+            or self.is_fresh(o)
+            or o in self.written
+            or not self.numbers.may_read(k)
+        ):
+            return None
+        if not -len(o) <= at < len(o) or not liftable(o[at]):
+            return None
+        words = f"{self.known.path(o)}[{self.numbers.in_words(k.expression)}]"
+        self.check(f"not -len({text}) <= {k.expression} < len({text})", f"whether {words} is there")
+        value = f"{text}[{k.expression}]"
+        return self.numbers.read(value, o[at], Reason(words, self.place(), value, shown(o[at])))
 
     def _item_of_sequence(self, o: Any, k: Any) -> Any:
         base = self.base_of(o)

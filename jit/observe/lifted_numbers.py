@@ -232,6 +232,10 @@ class LiftedNumbers:
         self.clocks.told[slot] = Reason(name, self._guards.place())
         return lifted(value, slot)
 
+    def may_read(self, number: Any) -> bool:
+        """Whether what stands at a place that a number tells can be read by the guards."""
+        return number.expression not in self.clocks.told and number.expression not in self._never
+
     def may_open(self, expression: str) -> bool:
         """Whether what a number is may be left open: nobody was told its value, and it will come again."""
         known = expression in self.clocks.told or expression in self._never or expression in self._guarded

@@ -225,3 +225,50 @@ def test_errors_of_numbers_that_change_name_pythons_types(asked, kind):
     traced = jit.trace(step)
     for n in range(2, 9):
         assert traced(X, kind(n))[1] == step(X, kind(n))[1]
+
+
+RATES = [0.875, 0.5, 0.25, 0.75, 0.375, 0.125]
+STEPS = (3, 1, 4, 1, 5, 9)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * RATES[n],
+        lambda x, n: x * (1 - RATES[-n]) ** 0.5 + RATES[n],
+        lambda x, n: x * STEPS[n % 4] + n,
+    ],
+)
+def test_a_number_of_a_list_at_a_place_that_changes(function):
+    served(function, 0, 1, 2, 3, 1, 5)
+
+
+def test_a_list_is_read_anew_at_each_call():
+    rates = [*RATES]
+    traced = jit.trace(lambda x, n: x * rates[n])
+    for n in (0, 1, 2, 3, 4, 2, 1):
+        assert traced(X, n).tolist() == (X * rates[n]).tolist()
+        rates[n] += 1.0
+        rates[2] = 7.5
+    assert traced.counts()["recorded"] == 2
+    rates[3] = 4  # an int, where the others are floats
+    assert traced(X, 3).tolist() == (X * 4).tolist()
+    del rates[3:]
+    for call in (traced, lambda x, n: x * rates[n]):
+        with pytest.raises(IndexError):
+            call(X, 4)
+
+
+def test_a_list_that_the_call_changes_first_is_read_as_it_is_then():
+    rates = [*RATES]
+
+    def moved(x, n):
+        rates[0] = rates[0] + 1.0
+        return x * rates[n]
+
+    def plain(x, n):
+        return x * rates[n]
+
+    traced = jit.trace(moved)
+    for n in (0, 1, 0, 2, 0, 0, 1):
+        assert traced(X, n).tolist() == plain(X, n).tolist()
