@@ -60,13 +60,16 @@ class Template:
                 if _is_sized(self.weights):
                     raise Unfit("what is made of weights alone has sizes in it")
                 self.sized = target.sized(self.main)
-                self.is_whole = self.sized.is_whole
         except (LaminaError, TypeError) as error:  # a size is no number, and what asks for one says so
             raise Unfit(str(error)) from error
         self._first: Executable | None = None
         self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._scratch = native.Scratch()  # all sizes share it
         self._lock = fork_safe_lock()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.sized.is_whole
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
         """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""

@@ -645,3 +645,37 @@ def test_all_sizes_share_scratch_memory_though_several_threads_run():
         found = list(pool.map(lambda n: (n, traced(given[n])), sizes * 50))
     for n, value in found:
         close(value, many_steps(given[n]))
+
+
+def test_arrays_of_sizes_that_are_asked_for_later_are_constants():
+    """Until then nodes stand for what resizing makes of sizes; no code can be made of those."""
+
+    def f(x):
+        y = F.interpolate(x, scale_factor=1.5) + F.interpolate(x, scale_factor=1.5, mode="bilinear")
+        return y * sum(1 for _ in range(x.shape[-1]))
+
+    traced = serve(f, lambda n: (tensor(1, 2, 4, n),), 3, (4, 6, 8, 6, 8, 4))
+    assert "x.shape[3] is 6 alone" in traced.explain(detail=True)
+
+
+def test_a_formula_that_is_too_long_is_linked_for_each_set_of_sizes():
+    """Formulas of a program's manifest are sums of what its kernels say, longer than any that a type has."""
+    made = []
+    for trace in (lambda f: f, lambda f: jit.trace(f, budget=None)):
+        module = nn.BatchNorm1d(3)
+        optimizer = lamina.optim.SGD(module.parameters(), lr=0.1)
+
+        def step(x, module=module, optimizer=optimizer):
+            parts = x.chunk(max(1, x.shape[0] // 4))
+            loss = lamina.cat([module(part) for part in parts]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        made.append((trace(step), module))
+    for n in (4, 6, 8, 9, 12, 13):  # warnings are errors here, as of what could not be compiled
+        plain, traced = (step(tensor(n, 3)) for step, _ in made)
+        close(traced, plain)
+        close(made[1][1].weight, made[0][1].weight)
+    assert made[1][0].counts()["eager"] == 0
