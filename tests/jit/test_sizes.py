@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -679,3 +680,38 @@ def test_a_formula_that_is_too_long_is_linked_for_each_set_of_sizes():
         close(traced, plain)
         close(made[1][1].weight, made[0][1].weight)
     assert made[1][0].counts()["eager"] == 0
+
+
+def shown(function, *args):
+    """The texts of the warnings that a call shows."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        function(*args)
+    return [str(warning.message) for warning in found]
+
+
+WARNS = {
+    "a target of another size": lambda x: F.mse_loss(x, x[:1]),
+    "turned": lambda x: x[None].T,
+    "grids": lambda x: lamina.meshgrid(x[0], x[0]),
+    "masks of bytes": lambda x: x[:, lamina.ones(7, dtype=lamina.uint8)],
+    "dimensions": lambda x: F.dropout2d(x, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WARNS)
+def test_warnings_of_the_library_are_given_at_each_call_that_shows_them(name):
+    f = WARNS[name]
+    traced = jit.trace(f, budget=None)
+    for n in (4, 6, 8, 6):
+        wanted = shown(f, tensor(n, 7))
+        assert shown(traced, tensor(n, 7)) == wanted and len(wanted) == 1
+
+
+def test_warnings_that_are_shown_once_leave_calls_compiled():
+    traced = jit.trace(WARNS["turned"], budget=None)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for n in SIZES:
+            traced(tensor(n, 7))
+    assert traced.counts()["served"] == len(SIZES) - 2 and found

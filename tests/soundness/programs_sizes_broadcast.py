@@ -241,6 +241,18 @@ def a_diagonal_of_a_contraction(w):
 
 
 @program("sizes")
+def a_loss_that_warns_of_other_sizes(w):
+    """A target of another size is spread, with a warning."""
+
+    @w.trace
+    def f(x, y):
+        return F.mse_loss(x, y), F.l1_loss(x, y, reduction="sum") / x.shape[0]
+
+    for a, b in w.rounds((4, 4), (6, 6), (8, 8), (5, 1), (1, 1), (1, 6), (7, 1), (3, 3), (9, 2)):
+        w.once(f, data(a, 2), data(b, 2))
+
+
+@program("sizes")
 def a_part_that_is_the_whole_for_some(w):
     """A slice of all of it, a narrow of all of it, an expansion to its own size: views of it nonetheless."""
 
