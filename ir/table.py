@@ -17,7 +17,7 @@ from . import lowering
 from .dims import Dim, evaluate
 from .dtypes import DType, float64, from_numpy_dtype, int64
 from .errors import GraphError
-from .graph import Builder, Graph, Node, Value
+from .graph import Builder, Constant, Graph, Node, Value
 from .op import Op, Traits
 from .types import type_of
 
@@ -56,8 +56,15 @@ table = Op(
 
 def of_sizes(builder: Builder, name: str, args: tuple, shape: tuple, whole: bool) -> Value:
     """The value that stands for an array of i64, or of f64, which `name` makes of sizes."""
-    attrs = {"name": name, "args": args, "shape": shape, "dtype": int64 if whole else float64}
-    return builder.emit(table, (), attrs).outputs[0]
+    dtype = int64 if whole else float64
+    return emitted_table(builder, {"name": name, "args": args, "shape": shape, "dtype": dtype})
+
+
+def emitted_table(builder: Builder, attrs: Mapping[str, Any]) -> Value:
+    """The value that such attributes say: a constant where no size is a symbol, or is one any more."""
+    if has_symbols((*attrs["args"], *attrs["shape"])):
+        return builder.emit(table, (), dict(attrs)).outputs[0]
+    return Constant(table.reference(**attrs))
 
 
 def as_params(graph: Graph) -> tuple[Graph, tuple[Node, ...]]:

@@ -10,7 +10,7 @@ from ..ir.detach import detach
 from ..ir.dims import Condition, Dim, limits
 from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
-from ..ir.table import table
+from ..ir.table import emitted_table
 from ..ir.types import Type
 from ..ir.write import write
 from ..passes.graphs.functionalise import functionalise, written
@@ -360,7 +360,7 @@ class _Finish:
             if size is None and v is not None:
                 size = symbolic.number(self.r.params.get(v))
             if isinstance(size, tuple):
-                size = b.emit(table, (), dict(size)).outputs[0]
+                size = emitted_table(b, dict(size))
             inputs.append(values[v] if size is None and v is not None else size)
         if self.live:
             for i, over in enumerate(event.ended):

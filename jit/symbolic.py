@@ -28,7 +28,7 @@ from ..ir.graph import Builder, Node, Value
 from ..ir.op import REGISTRY, Op
 from ..ir.shapes import fitting
 from ..ir.size import size
-from ..ir.table import table
+from ..ir.table import emitted_table, table
 from ..ir.types import Device, Type, type_of
 from ..passes.graphs.differentiate import saved_by
 from ..runtime import Generator, Tensor, default_generator, modes
@@ -605,7 +605,7 @@ class Symbolic:
         """The value of an operand of an event, within a call on values: what is made of sizes is so again."""
         number, of_sizes = event.inputs[at], self.operand(event, at)
         if isinstance(of_sizes, tuple):
-            return self.builder.emit(table, (), dict(of_sizes)).outputs[0]
+            return emitted_table(self.builder, dict(of_sizes))
         if of_sizes is not None:
             return self.builder.emit(size, (), {"value": of_sizes}).outputs[0]
         return None if number is None else self.value(number)

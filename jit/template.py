@@ -67,7 +67,6 @@ class Template:
                 if _is_sized(self.weights):
                     raise Unfit("what is made of weights alone has sizes in it")
                 self.sized = target.sized(self.main)
-                self.is_whole = self.sized.is_whole
         except (LaminaError, TypeError) as error:  # a size is no number, and what asks for one says so
             raise Unfit(str(error)) from error
         self._first: Executable | None = None
@@ -78,6 +77,10 @@ class Template:
     def tables(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
         """The arrays that are made of these sizes, which the programs take behind the graph's params."""
         return [array_of(node, sizes) for node in self._tables]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.sized.is_whole
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
         """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""

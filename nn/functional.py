@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ..ir.errors import ArgumentValueError, ShapeError
+from ..ir.warned import warn
 from ..runtime import Tensor, modes, ops
 from ..runtime import random as draws
 from ..runtime.autocasting import autocasting
@@ -286,12 +286,10 @@ def _warn_of_rank(call: str, input: Tensor, ranks: tuple[int, ...]) -> None:
     """Warn of a number of dimensions that the name does not say."""
     if input.ndim in ranks:
         return
-    if modes.CHANGED:
-        modes.tell("once", f"{call} warned of its input's dimensions")
     meaning = "dropping what lies behind the second dimension"
     if input.ndim == 3:
         meaning = "assuming that channel-wise 1D dropout behavior is desired"
-    warnings.warn(f"Received a {input.ndim}-D input to {call}: {meaning}", UserWarning, stacklevel=3)
+    warn(f"Received a {input.ndim}-D input to {call}: {meaning}", UserWarning, stacklevel=3)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

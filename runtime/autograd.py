@@ -47,7 +47,7 @@ from .step import (
     step,
     without_parts,
 )
-from .tensor import Tensor, wrap
+from .tensor import Tensor, apart, wrap
 
 ndarray, asarray, add, new = np.ndarray, np.asarray, np.add, object.__new__
 
@@ -543,6 +543,8 @@ def grad(
             )
         if isinstance(g, ndarray) and not g.flags.writeable:
             g = g.copy()
+        elif not create_graph and isinstance(g, Tensor):  # made by ops, as where a run is recorded
+            g = apart(g)
         g = as_tensor(g)
         if g is not None and isinstance(x, Compound):
             g = x._gradient(g)

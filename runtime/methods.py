@@ -5,7 +5,6 @@ Importing this module hangs them on `Tensor`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from math import prod
@@ -29,6 +28,7 @@ from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.ops.create import fits
 from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, RANK, Device, type_of
+from ..ir.warned import warn
 from . import autograd, modes, ops
 from .changes import advance_objects
 from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator, run
@@ -936,7 +936,7 @@ _permute = eager(REGISTRY["permute"])
 def _reversed(self: Tensor) -> Tensor:
     """The tensor with its dimensions in reverse order."""
     if self._meta.ndim != 2:
-        warnings.warn(
+        warn(
             "The use of `x.T` on tensors of dimension other than 2 is deprecated; x.mT transposes matrices, "
             "x.permute(*range(x.ndim)[::-1]) reverses all dimensions",
             UserWarning,

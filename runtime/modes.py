@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.errors import ArgumentError
+from ..ir.warned import TELLS
 
 CHANGED: set[weakref.ref[_Token]] = set()
 
@@ -225,6 +226,9 @@ def tell(kind: str, *what: Any) -> None:
     notice = local.notice
     if notice is not None:
         notice(kind, *what)
+
+
+TELLS.append(lambda reason: tell("refuse", reason))
 
 
 def call_user(function: Callable, *args: Any) -> Any:

@@ -6,7 +6,6 @@ Nothing is spelled here: names, aliases and docstrings are the records'.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..ir import ops as _records  # noqa: F401 - importing them enters them into
 from ..ir.dtypes import uint8
 from ..ir.errors import TransformError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
+from ..ir.warned import warn
 from .autocasting import autocasting
 from .compound import NoArray
 from .dispatch import eager
@@ -87,7 +87,7 @@ def _where(condition: Any, input: Any = None, other: Any = None) -> Any:
     if input is None and other is None:
         return FUNCTIONS["nonzero"](condition, as_tuple=True)
     if isinstance(condition, Tensor) and condition.dtype is uint8:
-        warnings.warn(
+        warn(
             "where received a uint8 condition tensor, which is deprecated; make it bool",
             UserWarning,
             stacklevel=3,

@@ -667,7 +667,15 @@ class Retained:
         self.grad: Tensor | None = None
 
     def __call__(self, grad: Tensor) -> None:
-        self.grad = grad if self.grad is None else self.grad + grad
+        self.grad = apart(grad) if self.grad is None else self.grad + grad
+
+
+def apart(grad: Tensor) -> Tensor:
+    """A gradient whose elements have a place each, so that it may be written: a copy where they share one."""
+    if type(grad) is not Tensor or type(grad._data) is not np.ndarray:
+        return grad
+    data = grad._data
+    return grad.contiguous() if any([s == 0 and n > 1 for s, n in zip(data.strides, data.shape)]) else grad
 
 
 def retained(x: Tensor) -> Retained | None:

@@ -5,7 +5,6 @@ An index falls into a basic part, which is a view, and tensors that pick places 
 
 from __future__ import annotations
 
-import warnings
 from math import prod
 from operator import index as as_int
 from typing import Any
@@ -16,6 +15,7 @@ from ..dims import Dim
 from ..errors import DimError, ShapeError
 from ..op import REGISTRY, composite
 from ..types import Shape
+from ..warned import warn
 from .cast import type_as
 from .index import index as pick
 from .index import picked, result_shape, warn_of_bytes
@@ -67,7 +67,7 @@ def setitem_(input, index, value):
 def as_tuple(index: list) -> Any:
     """A list that holds indices of several dimensions, as the tuple it is taken for; others as they are."""
     if len(index) < 32 and any(_is_index(item) for item in index):
-        warnings.warn(
+        warn(
             "Using a non-tuple sequence for multidimensional indexing is deprecated: x[[a, b]] is taken as "
             "x[a, b]; write x[tuple(indices)]",
             UserWarning,

@@ -6,7 +6,6 @@ come first.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes
 from ..types import Shape, Type
 from ..views import row_major
+from ..warned import warn
 from .cast import dtype_of
 
 
@@ -328,7 +328,7 @@ unindex = define(
 
 def warn_of_bytes() -> None:
     """Tell that a uint8 tensor among indices is a mask, of the time before there were bools."""
-    warnings.warn(
+    warn(
         "indexing with dtype uint8 is now deprecated: the tensor is taken as a mask; make it bool",
         UserWarning,
         stacklevel=3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -17,6 +16,7 @@ from ..op import Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device, dim_of, result_dtype
 from ..types import Type, type_of
+from ..warned import warn
 from .cast import cast, dtype_of
 from .create import fits, zeros
 from .rearrange import flip
@@ -258,7 +258,7 @@ def meshgrid(*tensors, indexing=None):
     Without `indexing` it is "ij", with a warning.
     """
     if indexing is None:
-        warnings.warn(
+        warn(
             "meshgrid: in an upcoming release of PyTorch, it will be required to pass the indexing argument",
             UserWarning,
             stacklevel=3,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from math import log as log_of
 from math import pi
 from typing import Any
@@ -14,6 +13,7 @@ from ..elementwise import elementwise
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import REGISTRY, composite
 from ..sample import binary_samples
+from ..warned import sizes_told, warn
 from .activation import logsigmoid
 from .arithmetic import abs, clamp_min, maximum, minimum, sqrt, square
 from .cast import dtype_of
@@ -56,9 +56,10 @@ def _same_shape(op: str, input: Any, target: Any) -> None:
 def _tell_broadcast(op: str, input: Any, target: Any) -> None:
     """Warn of shapes that differ: [n, 1] beside [n] gives n * n losses, which nobody wants."""
     if input.ndim != target.ndim or not all(same(a, b) for a, b in zip(input.shape, target.shape)):
-        warnings.warn(
-            f"{op}: input {list(input.shape)} and target {list(target.shape)} broadcast, and every element "
-            "is compared with several. Please ensure they have the same size.",
+        one, other = sizes_told(input.shape), sizes_told(target.shape)
+        warn(
+            f"{op}: input {one} and target {other} broadcast, and every element is compared with "
+            "several. Please ensure they have the same size.",
             stacklevel=_frames_of_ours() + 1,
         )
 

@@ -463,7 +463,7 @@ def _multinomial(input: np.ndarray, state: np.ndarray, *, num_samples: int, repl
         # the rest
         clocks = -np.log(_open_uniform(words(state, 2 * rows * n), float64)).reshape(rows, n)
         with np.errstate(divide="ignore"):
-            places = (clocks / weights).argsort(1, kind="stable")[:, :num_samples]
+            places = (clocks / weights).argsort(1, kind="stable")[:, :num_samples].copy()
     return places.reshape(*input.shape[:-1], num_samples)
 
 
@@ -482,7 +482,11 @@ random_multinomial = _random(
     dtypes="float",
     samples=lambda: [
         Sample((Operand(shape, 0.1, 1.0), _STATE), {"num_samples": k, "replacement": again})
-        for shape, k, again in (((1,), 1, False), ((17,), 5, False), ((33,), 40, True), ((3, 17), 4, True))
+        for again, drawn in (
+            (False, (((1,), 1), ((17,), 5), ((3, 17), 4))),
+            (True, (((33,), 40), ((3, 17), 4))),
+        )
+        for shape, k in drawn
     ],
     inapplicable={"0-d": "needs a dimension to draw from", "empty": "needs a weight"},
 )  # fmt: skip

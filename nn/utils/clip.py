@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from ...ir.errors import GradError
+from ...ir.warned import warn
 from ...runtime import Tensor, no_grad, ops
 
 
@@ -68,7 +68,7 @@ def clip_grad_norm_(
 
 def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
     """clip_grad_norm_ under an older name."""
-    warnings.warn("clip_grad_norm is deprecated: use clip_grad_norm_", FutureWarning, stacklevel=2)
+    warn("clip_grad_norm is deprecated: use clip_grad_norm_", FutureWarning, stacklevel=2)
     return clip_grad_norm_(*args, **kwargs)
 
 

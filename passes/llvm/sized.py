@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import islice
 
 from ...ir.dims import evaluate, for_once, function_of
-from ...ir.errors import Unsayable
+from ...ir.errors import ShapeError, Unsayable
 from ...ir.kernel.affine import Extent
 from ..programs.host_parts import is_looked_at
 from ..programs.memory_plan import verify
@@ -67,12 +67,15 @@ class Sized:
     def at(self, sizes: Mapping[str, int]) -> Linked:
         """The program where symbols are these sizes."""
         choice = self._choice(sizes) if self.is_whole else None
+        if choice is not None and choice not in self._linked:
+            try:
+                linked = self._link(choice)
+                numbers = function_of(tuple(sizes), _dims(linked.manifest), self.plan.offsets)
+                self._linked[choice] = linked, numbers
+            except ShapeError:  # a formula of its manifest is longer than a dimension may be
+                self.is_whole, choice = False, None
         if choice is None:
             return link(self.program, self.target, guard=self.guard, sizes=sizes)
-        if choice not in self._linked:
-            linked = self._link(choice)
-            numbers = function_of(tuple(sizes), _dims(linked.manifest), self.plan.offsets)
-            self._linked[choice] = linked, numbers
         linked, numbers = self._linked[choice]
         return linked.with_manifest(_at(linked.manifest, numbers(**sizes)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -660,3 +661,72 @@ def test_all_sizes_share_scratch_memory_though_several_threads_run():
         found = list(pool.map(lambda n: (n, traced(given[n])), sizes * 50))
     for n, value in found:
         close(value, many_steps(given[n]))
+
+
+def test_arrays_of_sizes_that_are_asked_for_later_are_constants():
+    """Until then nodes stand for what resizing makes of sizes; no code can be made of those."""
+
+    def f(x):
+        y = F.interpolate(x, scale_factor=1.5) + F.interpolate(x, scale_factor=1.5, mode="bilinear")
+        return y * sum(1 for _ in range(x.shape[-1]))
+
+    traced = serve(f, lambda n: (tensor(1, 2, 4, n),), 3, (4, 6, 8, 6, 8, 4))
+    assert "x.shape[3] is 6 alone" in traced.explain(detail=True)
+
+
+def test_a_formula_that_is_too_long_is_linked_for_each_set_of_sizes():
+    """Formulas of a program's manifest are sums of what its kernels say, longer than any that a type has."""
+    made = []
+    for trace in (lambda f: f, lambda f: jit.trace(f, budget=None)):
+        module = nn.BatchNorm1d(3)
+        optimizer = lamina.optim.SGD(module.parameters(), lr=0.1)
+
+        def step(x, module=module, optimizer=optimizer):
+            parts = x.chunk(max(1, x.shape[0] // 4))
+            loss = lamina.cat([module(part) for part in parts]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        made.append((trace(step), module))
+    for n in (4, 6, 8, 9, 12, 13):  # warnings are errors here, as of what could not be compiled
+        plain, traced = (step(tensor(n, 3)) for step, _ in made)
+        close(traced, plain)
+        close(made[1][1].weight, made[0][1].weight)
+    assert made[1][0].counts()["eager"] == 0
+
+
+def shown(function, *args):
+    """The texts of the warnings that a call shows."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        function(*args)
+    return [str(warning.message) for warning in found]
+
+
+WARNS = {
+    "a target of another size": lambda x: F.mse_loss(x, x[:1]),
+    "turned": lambda x: x[None].T,
+    "grids": lambda x: lamina.meshgrid(x[0], x[0]),
+    "masks of bytes": lambda x: x[:, lamina.ones(7, dtype=lamina.uint8)],
+    "dimensions": lambda x: F.dropout2d(x, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WARNS)
+def test_warnings_of_the_library_are_given_at_each_call_that_shows_them(name):
+    f = WARNS[name]
+    traced = jit.trace(f, budget=None)
+    for n in (4, 6, 8, 6):
+        wanted = shown(f, tensor(n, 7))
+        assert shown(traced, tensor(n, 7)) == wanted and len(wanted) == 1
+
+
+def test_warnings_that_are_shown_once_leave_calls_compiled():
+    traced = jit.trace(WARNS["turned"], budget=None)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for n in SIZES:
+            traced(tensor(n, 7))
+    assert traced.counts()["served"] == len(SIZES) - 2 and found

@@ -300,6 +300,30 @@ def test_backward_through_what_was_freed_raises():
     assert hits(f) >= 1
 
 
+@pytest.mark.parametrize(
+    "reduced", [lambda x: x.sum(0), lambda x: x.mean(), lambda x: x.sum(1, keepdim=True)]
+)
+def test_gradients_have_places_of_their_own(reduced):
+    """Of what is summed one number is the gradient of many elements, which are written one by one."""
+
+    def f(x):
+        x = x.detach().requires_grad_()
+        y = x * 2
+        y.retain_grad()
+        z = reduced(y)
+        (found,) = lamina.autograd.grad(reduced(x), x, lamina.ones_like(z))
+        z.sum().backward()
+        strides = found.stride(), y.grad.stride()
+        found[0], y.grad[1] = 7.0, 9.0
+        return found, y.grad, strides
+
+    traced, x = lamina.jit.trace(f, budget=None), lamina.ones(4, 3)
+    for _ in range(3):
+        for found, wanted in zip(traced(x)[:2], f(x)[:2], strict=True):
+            assert found.tolist() == wanted.tolist() and found.stride() == wanted.stride() == (3, 1)
+        assert traced(x)[2] == f(x)[2]
+
+
 def test_gradients_are_added_to_those_that_are_there():
     w = lamina.ones(3, requires_grad=True)
 
