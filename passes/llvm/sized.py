@@ -91,7 +91,11 @@ class Sized:
             codes = [self._code(call, most) for call in self._open]
             if all(code is not None for code in codes):
                 least = dict.fromkeys(pair for code in codes if code is not None for pair in code.least)
-                yield self._link((most,) * len(codes), f"{entry}{most or ''}"), tuple(least)
+                try:
+                    linked = self._link((most,) * len(codes), f"{entry}{most or ''}")
+                except ShapeError as error:
+                    raise Unsayable(f"{self.program.name}: {error.rule}") from None
+                yield linked, tuple(least)
                 if not least:
                     return
         raise Unsayable(f"{self.program.name}: no code serves sizes below those of tiles")
