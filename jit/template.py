@@ -90,7 +90,7 @@ def _known(sizes: Mapping[str, int]) -> Iterator[None]:
 
 
 def _values(graph: Graph) -> Sequence[Any]:
-    return [*graph.params, *graph.results]
+    return [*graph.params, *graph.results, *(v for node in graph.nodes for v in node.outputs)]
 
 
 def _is_sized(program: Program) -> bool:
