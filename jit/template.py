@@ -100,7 +100,7 @@ class Template:
 
 
 def _values(graph: Graph) -> Sequence[Any]:
-    return [*graph.params, *graph.results]
+    return [*graph.params, *graph.results, *(v for node in graph.nodes for v in node.outputs)]
 
 
 def _is_sized(program: Program) -> bool:

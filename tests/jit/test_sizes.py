@@ -730,3 +730,7 @@ def test_warnings_that_are_shown_once_leave_calls_compiled():
         for n in SIZES:
             traced(tensor(n, 7))
     assert traced.counts()["served"] == len(SIZES) - 2 and found
+
+
+def test_complex_numbers_within_a_graph_have_code_for_each_set_of_sizes():
+    serve(lambda x: lamina.fft.irfft(lamina.fft.rfft(x) * 2), lambda n: (tensor(n, 6),), 2)
