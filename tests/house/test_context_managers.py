@@ -35,7 +35,11 @@ REVIEWED = {
     ("ir/dims.py", "conditions"): "tests/runtime/test_interrupts.py",
     ("ir/dims.py", "limits"): "as `conditions`: held weakly by the thread's open blocks",
     ("ir/dims.py", "hints"): "as `conditions`: held weakly by the thread's open blocks",
-    ("jit/template.py", "_known"): "blocks of `hints` and `limits`",
+    ("ir/dims.py", "facts"): "as `conditions`: held weakly by the thread's open blocks",
+    ("jit/template.py", "_known"): "blocks of `hints`, `limits` and `facts`",
+    ("jit/artifact.py", "known"): "blocks of `hints`, `limits` and `facts`",
+    ("jit/loaded.py", "blamed"): "there is no state",
+    ("jit/symbolic.py", "walk"): "the state of a recorder, which an interrupt ends",
     ("runtime/memory.py", "giving_back"): "what is kept for later calls, by which nothing is computed",
     ("jit/symbolic.py", "_occupied"): "the state of a recorder, which an interrupt ends",
     (
