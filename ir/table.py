@@ -21,17 +21,14 @@ from .graph import Builder, Constant, Graph, Node, Value
 from .op import Op, Traits
 from .types import type_of
 
-FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {}  # by the names that nodes have for them
-
-
-def tabled(name: str, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """Let nodes name a function of sizes and other plain values, which gives an array of i64 or f64."""
-    FUNCTIONS[name] = function
-    return function
+# By the names that nodes have for them: what makes an array of sizes and other plain values, what shape that
+# has, and of which kind it is, "i64" or "f64" (nn/resizing.py).
+FUNCTIONS: dict[str, tuple[Callable[..., np.ndarray], Callable[..., tuple], str]] = {}
 
 
 def _reference(*, name: str, args: tuple, shape: tuple, dtype: DType) -> np.ndarray:
-    made = np.asarray(FUNCTIONS[name](*args))
+    function, *_ = FUNCTIONS[name]
+    made = np.asarray(function(*args))
     if made.shape != shape or from_numpy_dtype(made.dtype) is not dtype:
         raise GraphError(f"table {name}{args} is {made.dtype}{list(made.shape)}, not {dtype}{list(shape)}")
     return made
@@ -54,10 +51,14 @@ table = Op(
 )
 
 
-def of_sizes(builder: Builder, name: str, args: tuple, shape: tuple, whole: bool) -> Value:
-    """The value that stands for an array of i64, or of f64, which `name` makes of sizes."""
-    dtype = int64 if whole else float64
-    return emitted_table(builder, {"name": name, "args": args, "shape": shape, "dtype": dtype})
+def of_sizes(builder: Builder, name: str, args: tuple) -> Value:
+    """The value that stands for the array which `name` makes of sizes."""
+    _, shape, kind = FUNCTIONS[name]
+    attrs = {"name": name, "args": args, "shape": shape(*args), "dtype": BY_SHORT[kind]}
+    return emitted_table(builder, attrs)
+
+
+BY_SHORT = {dtype.short: dtype for dtype in (int64, float64)}
 
 
 def emitted_table(builder: Builder, attrs: Mapping[str, Any]) -> Value:
@@ -67,12 +68,15 @@ def emitted_table(builder: Builder, attrs: Mapping[str, Any]) -> Value:
     return Constant(table.reference(**attrs))
 
 
-def as_params(graph: Graph) -> tuple[Graph, tuple[Node, ...]]:
-    """The graph with further params, the last, for what its tables give, and the nodes of these."""
+def as_params(graph: Graph, at: int | None = None) -> tuple[Graph, tuple[Node, ...]]:
+    """The graph with further params for what its tables give, and the nodes of these.
+
+    at: before which param they stand; behind all unless given.
+    """
     nodes = tuple([node for node in graph.nodes if node.op is table])
     if not nodes:
         return graph, ()
-    params = [Value(node.outputs[0].type, node.attrs["name"]) for node in nodes]
+    params = [Value(node.outputs[0].type, f"{node.attrs['name']}{n}") for n, node in enumerate(nodes)]
     made = {node.outputs[0]: param for node, param in zip(nodes, params, strict=True)}
     left = [
         node.replace(inputs=tuple([v if v is None else made.get(v, v) for v in node.inputs]))
@@ -80,7 +84,9 @@ def as_params(graph: Graph) -> tuple[Graph, tuple[Node, ...]]:
         if node.op is not table
     ]
     results = [made.get(v, v) for v in graph.results]
-    return graph.replace(params=(*graph.params, *params), nodes=left, results=results), nodes
+    at = len(graph.params) if at is None else at
+    every = (*graph.params[:at], *params, *graph.params[at:])
+    return graph.replace(params=every, nodes=left, results=results), nodes
 
 
 def array_of(node: Node, sizes: Mapping[str, int]) -> np.ndarray:

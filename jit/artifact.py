@@ -31,8 +31,9 @@ from ..ir.errors import KernelError, LaminaError, Unsayable
 from ..ir.graph import Graph
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
-from ..ir.table import table
+from ..ir.table import as_params
 from ..ir.version import __version__
+from ..nn import resizing
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
@@ -51,6 +52,7 @@ from .tuning import Tuned, with_schedules
 LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE, ARM: NEON}
 MOST = 1 << 40  # of a size of which nothing else is said
 LOADER = Path(__file__).with_name("lamina_model.py")
+RESIZING = Path(resizing.__file__)
 _ALIGN = 64
 _POOL = {
     "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
@@ -154,7 +156,8 @@ def write(
     levels, what a search for schedules came to.  sizes: those that change, where there are such.  Raises
     ExportError for a graph that needs more than native code.
     """
-    count = len(graph.params) - len(weights)
+    graph, tables = as_params(graph, len(graph.params) - len(weights))
+    count = len(graph.params) - len(weights)  # with those that the loader makes of sizes
     stored = dict(weights)
     manifest: dict[str, Any] = {
         "format": FORMAT if sizes else STATIC,
@@ -166,12 +169,16 @@ def write(
     }  # fmt: skip
     if sizes:
         manifest["sizes"] = [[name, r.name, r.low, r.high] for name, r in sizes.ranges.items()]
+        manifest["tables"] = [
+            [n.attrs["name"], _plain(n.attrs["args"]), n.attrs["dtype"].short, _plain(n.attrs["shape"])]
+            for n in tables
+        ]
         manifest["needs"] = [
             [str(need.condition.left), need.condition.relation, str(need.condition.right), need.words]
             for need in sizes.needs
         ]
     members = {
-        "lamina_model.py": LOADER.read_bytes(),
+        "lamina_model.py": loader_text(),
         "graph.txt": str(graph).encode(),
     }
     for level in levels:
@@ -198,12 +205,6 @@ def _level(
 ) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
     """What the manifest says of a level, its library, and its programs' constants."""
     target = LEVELS[level]
-    if tables := [node.attrs["name"] for node in graph.nodes if node.op is table]:
-        raise ExportError(
-            f"export(dynamic): a file can't make the array {tables[0]!r} of sizes that change",
-            "needed by: interpolate, affine_grid",
-            "leave it out of the traced function, or export without dynamic",
-        )
     program, before, main = programs(graph, count, target)
     parts = {"prologue": before, "main": with_schedules(main, tuned)}
     about: dict[str, Any] = {"library": f"{level}.so", "pool": _POOL}
@@ -258,9 +259,9 @@ def _linked(
     return [each for each, _ in found], about
 
 
-def _plain(dims: Iterable[int | Dim]) -> list[int | str]:
-    """Sizes as JSON: a formula is its text."""
-    return [n if isinstance(n, int) else str(n) for n in dims]
+def _plain(dims: Iterable[Any]) -> list[Any]:
+    """Sizes, and other plain values, as JSON: a formula is its text."""
+    return [str(n) if isinstance(n, Dim) else n for n in dims]
 
 
 def _kinds(kinds: Iterable[tuple[str, tuple]]) -> list:
@@ -290,6 +291,11 @@ def _about(linked: Linked) -> dict[str, Any]:
     }
 
 
+def loader_text() -> bytes:
+    """The loader as a module of its own, with what makes arrays of sizes behind it."""
+    return LOADER.read_bytes() + b"\n\n" + RESIZING.read_bytes()
+
+
 def write_loader(path: str | os.PathLike) -> Path:
     """Write the loader as a file of its own, and return where; into a folder, under its name.
 
@@ -298,7 +304,7 @@ def write_loader(path: str | os.PathLike) -> Path:
     path = Path(path)
     path = path / LOADER.name if path.is_dir() else path
     with replacing(os.fspath(path)) as file:
-        file.write(LOADER.read_bytes())
+        file.write(loader_text())
     return path
 
 

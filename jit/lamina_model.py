@@ -59,6 +59,9 @@ LEVELS = {
     "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
 }
 ARM = "armv8-a"  # of which there is one, that every AArch64 has
+# What makes arrays of sizes: (function, its result's shape, dtype).  It stands behind this text in a file of
+# its own.
+TABLES: dict = {}
 
 
 class ModelError(Exception):
@@ -207,9 +210,12 @@ def _checked(manifest, members):
         first, main = about["prologue"], about["main"]
         _need(count <= len(main["results"]), f"{level} has fewer results than the model")
         _need(len(first["params"]) == len(about["frozen"]), f"prologue of {level}")
-        taken = (
-            [[dtype, shape] for _, dtype, shape in inputs] + [None for _ in about["kept"]] + first["results"]
-        )
+        taken = [
+            *([dtype, shape] for _, dtype, shape in inputs),
+            *([dtype, shape] for _, _, dtype, shape in manifest.get("tables", ())),
+            *(None for _ in about["kept"]),
+            *first["results"],
+        ]
         fits = len(taken) == len(main["params"])
         _need(fits and all(a in (None, b) for a, b in zip(taken, main["params"])), f"main of {level}")
         pool = about.get("pool")
@@ -228,9 +234,19 @@ def _size_names(manifest):
     _need(all(_is_name(x) and re.fullmatch(r"d\d{1,3}", x) and _is_name(y) for x, y, _, _ in sizes), "sizes")
     _need(all(_whole(low) and _whole(high) for _, _, low, high in sizes), "sizes")
     names = {name for name, *_ in sizes}
+    tables = manifest.get("tables")
+    _need(_listed(tables, lambda x: isinstance(x, list) and len(x) == 4), "tables")
+    for name, args, dtype, shape in tables:
+        _need(_is_name(name) and name in TABLES and dtype == TABLES[name][2], "tables")
+        _need(_listed(args, lambda x: _is_plain(x) or _is_formula(x, names)), "tables")
+        _need(_is_kind([dtype, shape], names), "tables")
     _need(_listed(needs, lambda x: isinstance(x, list) and len(x) == 4 and all(map(_is_name, x))), "needs")
     _need(all(x[1] in RELATIONS and all(_is_formula(x[at], names) for at in (0, 2)) for x in needs), "needs")
     return names
+
+
+def _is_plain(x):
+    return x is None or isinstance(x, (bool, int, float)) and abs(x) < 1 << 47
 
 
 RELATIONS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
@@ -448,7 +464,7 @@ class _Program:
 
     def __init__(self, entries, about, constants, pool, fixed, arena, numbers=()):
         self.results = [(tuple(shape), np.dtype(DTYPES[dtype])) for dtype, shape in about["results"]]
-        self.keep, self.arena = [*constants, *fixed], arena
+        self.keep, self.arena, self.tables = [*constants, *fixed], arena, []
         arena.hold(about["arena"])
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
         self.enter = [function(entry) for entry in entries]
@@ -467,7 +483,7 @@ class _Program:
         """The results for dense arrays of the first params' types, which the caller has looked at."""
         results = [aligned(shape, dtype) for shape, dtype in self.results]
         self.table[2] = address(self.arena.memory)
-        self.table[self.given] = [address(array) for array in arrays]
+        self.table[self.given] = [address(array) for array in (*arrays, *self.tables)]
         self.table[self.made] = [address(array) for array in results]
         for enter in self.enter:
             if enter(self.at):
@@ -509,6 +525,10 @@ class Sizes:
         sides = [x for left, _, right, _ in manifest["needs"] for x in (left, right)]
         self._asked = _function(self.ranges, sides)
         self._shaped = _function(self.ranges, [n for _, _, shape in self.inputs for n in shape])
+        self._tables = [
+            (name, _function(self.ranges, args), dtype, _function(self.ranges, shape))
+            for name, args, dtype, shape in manifest["tables"]
+        ]
 
     @property
     def shapes(self):
@@ -550,6 +570,31 @@ class Sizes:
                 told = ", ".join(f"{self.ranges[name][0]} = {n}" for name, n in found.items())
                 raise ValueError(f"the model takes sizes for which {words}, and here {told}")
         return found
+
+    def tables(self, sizes, max_bytes):
+        """The arrays that are made of sizes, which a program takes behind its inputs."""
+        found = []
+        for name, asked, dtype, shaped in self._tables:
+            found.append(_table(name, asked(sizes), dtype, tuple(shaped(sizes)), max_bytes))
+            max_bytes -= found[-1].nbytes
+        return found
+
+
+def _table(name, args, dtype, shape, max_bytes):
+    """An array of sizes, which is of this shape.  Raises ModelError for one that isn't, or is too large."""
+    function, shape_of, _ = TABLES[name]
+    try:
+        if (
+            tuple(shape_of(*args)) == shape
+            and _is_kind([dtype, [*shape]])
+            and nbytes(dtype, shape) <= max_bytes
+        ):
+            array = np.ascontiguousarray(function(*args), DTYPES[dtype])
+            if array.shape == shape:
+                return array
+    except (ArithmeticError, TypeError, ValueError, IndexError, *ODD):
+        pass
+    raise ModelError(f"the array {name} of sizes can't be made within {max_bytes:,} bytes")
 
 
 class _Formulas:
@@ -632,7 +677,7 @@ class Model:
             constants = [[stored[name] for name in program["constants"]] for program in programs]
         except KeyError as error:
             raise ModelError(f"it is damaged: it lacks the weight {error}") from None
-        behind = len(self.manifest["inputs"])
+        behind = len(self.manifest["inputs"]) + len(self.manifest.get("tables", ()))
         given = [
             *zip(about["frozen"], programs[0]["params"]),
             *zip(about["kept"], programs[1]["params"][behind:]),
@@ -690,7 +735,9 @@ class Model:
     def _program(self, given):
         """The program for the shapes of these arrays.  Raises ValueError, ModelError."""
         given = fitting(given, self.inputs)
-        made = self._main.at(self._sizes.of(given), *self._others)
+        sizes = self._sizes.of(given)
+        made = self._main.at(sizes, *self._others)
+        made.tables = self._sizes.tables(sizes, self._main.max_bytes)
         while len(self._programs) >= KEPT:
             self._programs.pop(next(iter(self._programs)))
         self._programs[tuple([x.shape for x in given])] = made

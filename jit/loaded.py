@@ -22,12 +22,14 @@ from ..ir.specialise import specialise
 from ..ir.text import parse
 from ..ir.types import CPU
 from ..ir.verify import verify
+from ..nn.resizing import TABLES as RESIZING
 from ..runtime import Tensor, modes
 from ..runtime.tensor import tensor_of
 from .backend import compile_graph
 from .lamina_model import (
     GRAPH,
     KEPT,
+    TABLES,
     WEIGHTS,
     Model,
     ModelError,
@@ -40,6 +42,8 @@ from .lamina_model import (
     result_count,
     tensors,
 )  # fmt: skip
+
+TABLES.update(RESIZING)
 
 # Bytes that all arrays of a stranger's graph may have together: whichever is more, as far as there is memory.
 LEAST_BYTES, BYTES_PER_BYTE_OF_FILE = 1 << 30, 256
@@ -65,7 +69,7 @@ class Loaded:
         self.graph = str(graph)
         self.inputs = [(about[0], about[1], shape) for about, shape in zip(manifest["inputs"], shapes)]
         kept = [tensor_of(w) for w in weights]
-        codes: dict[tuple, Any] = {} if sizes else {(): _compiled(path, graph, count)}
+        codes: dict[tuple, Any] = {} if sizes else {(): (_compiled(path, graph, count), [])}
 
         def code_for(arrays: Sequence[np.ndarray]) -> Any:
             """The code for sizes that change: made for each set of them."""
@@ -76,13 +80,14 @@ class Loaded:
                     made = checked(specialise(graph, found), bytes_for(path, max_bytes))
                 while len(codes) >= KEPT:
                     codes.pop(next(iter(codes)))
-                codes[key] = _compiled(path, made, count)
+                tables = sizes.tables(found, bytes_for(path, max_bytes)) if sizes else []
+                codes[key] = _compiled(path, made, count), tables
             return codes[key]
 
         def run(*arrays: np.ndarray) -> Any:
             given = fitting(arrays, self.inputs)
-            code = code_for(given)
-            results = code.run([*map(_own, given), *weights], [*(None,) * count, *kept])
+            code, tables = code_for(given)
+            results = code.run([*map(_own, given), *tables, *weights], [*(None,) * count, *kept])
             return built(manifest["outputs"], results)
 
         self._run = run
@@ -168,7 +173,8 @@ def _understood(
         raise ModelError("its graph has sizes that its manifest doesn't know")
     if not names:
         checked(graph, max_bytes)
-    wanted = [(dtype, tuple(map(str, shape))) for _, dtype, shape in manifest["inputs"]]
+    arrays = [*(x[1:] for x in manifest["inputs"]), *(x[2:] for x in manifest.get("tables", ()))]
+    wanted = [(dtype, tuple(map(str, shape))) for dtype, shape in arrays]
     wanted += [(tensor_of(w).dtype.short, tuple(map(str, w.shape))) for w in weights]
     if [(p.dtype.short, tuple(map(str, p.shape))) for p in graph.params] != wanted:
         raise ModelError("it is damaged: its graph does not take its inputs and weights")

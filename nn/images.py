@@ -2,121 +2,39 @@
 
 from __future__ import annotations
 
-from math import floor, prod
+from math import floor
 from typing import Any
-
-import numpy as np
 
 from ..ir import dtypes
 from ..ir.dims import Dim
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
 from ..ir.graph import active
-from ..ir.table import FUNCTIONS, has_symbols, of_sizes, tabled
+from ..ir.table import FUNCTIONS, has_symbols, of_sizes
 from ..runtime import Tensor, ops, tensor
-
-# A tap: for each place of the output along one dimension, an index into the input and its weight.
-Tap = tuple[np.ndarray, np.ndarray]
+from .resizing import TABLES, cubic_weights, taps
 
 MODES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}  # and their numbers of spatial dimensions
 
 
-def _nearest(size: int, out: int, scale: float | None, exact: bool) -> np.ndarray:
-    """The input's index for each place; in float32, as PyTorch computes it, for the same choice at ties."""
-    if out == size:
-        return np.arange(size)
-    step = np.float32(1.0 / scale if scale else size / out)
-    places = np.arange(out).astype(np.float32) + np.float32(0.5 if exact else 0.0)
-    return np.minimum(np.floor(places * step).astype(np.int64), size - 1)
+FUNCTIONS.update(TABLES)
 
 
-def _step(size: int, out: int, scale: float | None, align_corners: bool) -> float:
-    """How far apart in the input two neighbours of the output lie."""
-    if align_corners:
-        return (size - 1) / (out - 1) if out > 1 else 0.0
-    return 1.0 / scale if scale else size / out
-
-
-def _sources(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> np.ndarray:
-    """Where each place of the output lies in the input, in float64."""
-    step = _step(size, out, scale, align_corners)
-    if align_corners:
-        return np.arange(out) * step
-    found = (np.arange(out) + 0.5) * step - 0.5
-    return found if cubic else np.maximum(found, 0.0)
-
-
-def _linear_taps(at: np.ndarray, size: int) -> list[Tap]:
-    below = np.minimum(np.floor(at).astype(np.int64), size - 1)
-    share = np.minimum(at - below, 1.0)
-    return [(below, 1.0 - share), (np.minimum(below + 1, size - 1), share)]
-
-
-def _cubic_weights(share: Any) -> list[Any]:
-    """Weights of the four neighbours, a = -0.75.  Source: Keys 1981, eq. 4."""
-    a = -0.75
-
-    def near(d: Any) -> Any:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: Any) -> Any:
-        return ((d - 5) * d + 8) * d * a - 4 * a
-
-    return [far(share + 1), near(share), near(1 - share), far(2 - share)]
-
-
-def _cubic_taps(at: np.ndarray, size: int) -> list[Tap]:
-    below = np.floor(at).astype(np.int64)
-    weights = _cubic_weights(at - below)
-    return [(np.clip(below + k - 1, 0, size - 1), w) for k, w in enumerate(weights)]
-
-
-def _smoothing(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> np.ndarray:
-    """The weights [out, size] of a resize that averages as many elements as become one.
-
-    A tent, or Keys' cubic with a = -0.5, as wide as the step from one place to the next; cut off at the ends.
-    """
-    step = _step(size, out, scale, align_corners)
-    reach = (2.0 if cubic else 1.0) * max(step, 1.0)
-    centres = step * (np.arange(out) + 0.5)
-    first = np.maximum((centres - reach + 0.5).astype(np.int64), 0)[:, None]
-    last = np.minimum((centres + reach + 0.5).astype(np.int64), size)[:, None]
-    places = np.arange(size)[None]
-    away = np.abs((places - centres[:, None] + 0.5) / max(step, 1.0))
-    if cubic:
-        near, far = (1.5 * away - 2.5) * away * away + 1, ((-0.5 * away + 2.5) * away - 4) * away + 2
-        weights = np.where(away < 1, near, np.where(away < 2, far, 0.0))
-    else:
-        weights = np.maximum(1.0 - away, 0.0)
-    weights = np.where((places >= first) & (places < last), weights, 0.0)
-    return weights / weights.sum(1, keepdims=True)
-
-
-def _taps(size: int, out: int, scale: float | None, align_corners: bool, cubic: bool) -> list[Tap]:
-    at = _sources(size, out, scale, align_corners, cubic)
-    return _cubic_taps(at, size) if cubic else _linear_taps(at, size)
-
-
-tabled("nearest", _nearest)
-tabled("smoothing", _smoothing)
-tabled("tap", lambda which, *how: _taps(*how)[which][0])
-tabled("weight", lambda which, *how: _taps(*how)[which][1])
-
-
-def _made(name: str, args: tuple, shape: tuple, whole: bool = False) -> Any:
+def _made(name: str, *args: Any) -> Any:
     """A tensor of what a function makes of sizes; where they are symbols, what stands for it."""
     if has_symbols(args):
-        return of_sizes(active(), name, args, shape, whole)
-    return tensor(FUNCTIONS[name](*args))
+        return of_sizes(active(), name, args)
+    function, *_ = FUNCTIONS[name]
+    return tensor(function(*args))
 
 
 def _resized(x: Tensor, dim: int, how: tuple) -> Tensor:
-    """The weighted sum of what lies at the taps' indices along `dim`.  how: as of `_taps`."""
-    row, size = (-1, *(1,) * (x.ndim - 1 - dim)), how[1:2]
-    several = None if has_symbols(how) else _taps(*how)
+    """The weighted sum of what lies at the taps' indices along `dim`.  how: as of `taps`."""
+    row = (-1, *(1,) * (x.ndim - 1 - dim))
+    several = None if has_symbols(how) else taps(*how)
 
     def part(which: int) -> Tensor:
         if several is None:
-            index, weight = _made("tap", (which, *how), size, True), _made("weight", (which, *how), size)
+            index, weight = _made("tap", which, *how), _made("weight", which, *how)
         else:
             index, weight = map(tensor, several[which])
         return x.index_select(dim, index) * weight.to(x.dtype).reshape(row)
@@ -212,10 +130,10 @@ def interpolate(
     x = input
     for dim, a, b, scale in zip(range(2, n + 2), sizes, out, scales):
         if mode.startswith("nearest"):
-            x = x.index_select(dim, _made("nearest", (a, b, scale, mode == "nearest-exact"), (b,), True))
+            x = x.index_select(dim, _made("nearest", a, b, scale, mode == "nearest-exact"))
         elif antialias:
             how = a, b, scale, bool(align_corners), mode == "bicubic"
-            to = _made("smoothing", how, (b, a)).to(x.dtype)
+            to = _made("smoothing", *how).to(x.dtype)
             x = ops.matmul(to, x) if dim == 2 else ops.matmul(x, to.T)
         elif a != b or scale not in (None, 1):
             x = _resized(x, dim, (a, b, scale, bool(align_corners), mode == "bicubic"))
@@ -243,21 +161,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-def _grid(align_corners: bool, *sizes: int) -> np.ndarray:
-    """The places of pixels, x first, and a one.  Shapes: [1, pixels, dimensions + 1]."""
-
-    def line(k: int) -> np.ndarray:
-        if align_corners:
-            return np.linspace(-1.0, 1.0, k) if k > 1 else np.zeros(1)
-        return (np.arange(k) * 2.0 + 1.0) / k - 1.0
-
-    axes = np.meshgrid(*map(line, sizes), indexing="ij")[::-1]
-    return np.stack([*axes, np.ones(sizes)], -1).reshape(1, -1, len(sizes) + 1)
-
-
-tabled("grid", _grid)
-
-
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """The places, for `grid_sample`, at which an affine map takes the pixels of an output of `size`.
 
@@ -272,7 +175,7 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
             f"theta: {theta._meta}",
         )
 
-    base = _made("grid", (bool(align_corners), *size[2:]), (1, prod(size[2:]), n + 1))
+    base = _made("grid", bool(align_corners), *size[2:])
     places = ops.matmul(base.to(theta.dtype), theta.transpose(1, 2))
     return places.reshape(size[0], *size[2:], n)
 
@@ -338,7 +241,7 @@ def grid_sample(
         at = at if mode == "bicubic" else _inside(at, size, padding_mode, align)
         base = (at.round() if mode == "nearest" else at.floor()).detach()
         if mode == "bicubic":  # each of its places is moved inside for itself
-            weights = enumerate(_cubic_weights(at - base))
+            weights = enumerate(cubic_weights(at - base))
             taps = [(_inside(base + (k - 1.0), size, padding_mode, align), w) for k, w in weights]
         elif mode == "nearest":
             taps = [(base, None)]

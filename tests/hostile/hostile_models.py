@@ -52,7 +52,8 @@ def _models() -> list[tuple[Any, tuple, Any]]:
     x = lamina.ones(5, 2).bfloat16()
 
     def grown(x, y):
-        return (x.reshape(-1, 2, 6) @ y).softmax(0), lamina.cat([x, x[1:]]).cumsum(0)
+        wide = nn.functional.interpolate(y[None], scale_factor=2, mode="linear")
+        return (x.reshape(-1, 2, 6) @ y).softmax(0), lamina.cat([x, x[1:]]).cumsum(0), wide
 
     sizes = {0: {0: "n"}, 1: {1: ("m", 1, 64)}}
     return [
@@ -201,6 +202,7 @@ def _compare(model: loaded.Loaded, path: Path) -> None:
     if sizes := _sizes_of(manifest):
         with loaded.blamed(path):
             graph = loaded.checked(specialise(graph, sizes), MOST)
+    tables = lamina_model.Sizes(manifest).tables(sizes, MOST) if sizes else []
     draw = np.random.default_rng(0)
     inputs = [
         draw.integers(0, 2, param.shape).astype(lamina_model.DTYPES[dtype])
@@ -213,7 +215,7 @@ def _compare(model: loaded.Loaded, path: Path) -> None:
     with np.errstate(all="ignore"):
         try:
             weights = [stored[name] for name in manifest["weights"]]
-            wanted = interpret(graph, *map(loaded._own, inputs), *weights)
+            wanted = interpret(graph, *map(loaded._own, inputs), *tables, *weights)
         except IndexError:  # an index that is out of range, which the compiled one refuses as well
             wanted = None
         try:

@@ -76,6 +76,10 @@ MODELS = {
         lambda: images(nn.MaxPool2d(2), nn.ConvTranspose2d(4, 2, 2, stride=2)),
         (2, 3, 8, 12), IMAGE, [(1, 3, 8, 8), (3, 3, 7, 9), (2, 3, 4, 31)],
     ),
+    "resized": (
+        lambda: images(nn.Upsample(scale_factor=2, mode="bicubic"), nn.Upsample(scale_factor=1.5)),
+        (2, 3, 8, 12), IMAGE, [(1, 3, 8, 8), (3, 3, 7, 9), (2, 3, 4, 31)],
+    ),
     "lstm": (Sequences, (3, 5, 4), BATCH, [(1, 5, 4), (2, 5, 4), (9, 5, 4)]),
     "encoder": (
         lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
@@ -133,6 +137,25 @@ def test_a_strangers_file_serves_all_sizes_too(tmp_path):
     bounded(lamina.randn(3, 4), lamina.randn(4, 5))
     with pytest.raises(ModelError, match="more than max_bytes=10,000"):
         bounded(lamina.randn(1000, 4), lamina.randn(4, 5))
+
+
+def test_numpy_alone_resizes_images_of_any_size(tmp_path):
+    path, x = tmp_path / "m.lam", lamina.arange(24.0).reshape(1, 1, 4, 6)
+
+    def up(x):
+        return F.interpolate(x, scale_factor=2, mode="bilinear")
+
+    jit.export(up, path, x, levels=LEVEL, dynamic={0: {2: "h", 3: "w"}})
+    code = (
+        "import sys; sys.modules['lamina'] = None; sys.path.insert(0, sys.argv[1])\n"
+        "import numpy as np, lamina_model\n"
+        "print(lamina_model.run(np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5)).sum())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
+    assert abs(float(done.stdout) - float(up(lamina.arange(15.0).reshape(1, 1, 3, 5)).sum())) < 1e-3, (
+        done.stderr
+    )
+    close(jit.load(path, native=False)(x), up(x))
 
 
 def test_numpy_alone_runs_any_size(tmp_path):
@@ -283,14 +306,6 @@ def test_what_has_no_code_for_all_sizes_is_refused_by_name(tmp_path):
         jit.export(
             lambda x: x.sort(0)[0], tmp_path / "m.lam", lamina.randn(4), levels=LEVEL, dynamic={0: {0: "n"}}
         )
-
-
-def test_tables_of_sizes_are_refused(tmp_path):
-    def up(x):
-        return F.interpolate(x, scale_factor=2)
-
-    with pytest.raises(ExportError, match="can't make the array 'nearest' of sizes that change"):
-        jit.export(up, tmp_path / "m.lam", lamina.randn(1, 2, 4, 5), levels=LEVEL, dynamic={0: {2: "h"}})
 
 
 def test_memory_is_looked_at_for_the_sizes_of_a_call(tmp_path):
