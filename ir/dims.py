@@ -588,9 +588,10 @@ def for_once() -> Mapping[str, int]:
 
 
 class facts:
-    """Says in its block what is so of symbols: what is asked of types is answered by that, proofs are not.
+    """Says in its block what is so of symbols, so that `same` and `at_least` need no condition.
 
-    ranges: between what sizes they lie.
+    Comparisons and proofs are not answered by it: what follows of them may be kept, by the text of a node or
+    a kernel, for where it isn't so.  ranges: between what sizes symbols lie.
     """
 
     def __init__(self, conditions: Iterable[Condition], ranges: Mapping[str, tuple[float, float]]):
@@ -653,11 +654,6 @@ def _decided(a: int | Dim, relation: str, b: int | Dim) -> bool:
     if answer is None:
         block = _collecting.innermost()
         if block is None or block.sizes is None:
-            if _is_fact(a, relation, b):
-                return True
-            opposite = Condition(a, relation, b).otherwise()
-            if _is_fact(opposite.left, opposite.relation, opposite.right):
-                return False
             raise _open(Condition(a, relation, b))
         return _assumed(a, relation, b)
     return answer
