@@ -19,7 +19,8 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     Only a dimension written 1 stretches: a symbol is taken not to be 1, or to meet its equal (a condition).
     """
     rank = max(map(len, shapes))
-    if all(len(shape) == rank for shape in shapes) and shapes.count(shapes[0]) == len(shapes):
+    known = all(type(n) is int for shape in shapes for n in shape)  # of symbols it isn't asked
+    if known and shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     result: list[Any] = [1] * rank
     for shape in shapes:

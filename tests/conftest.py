@@ -73,14 +73,25 @@ def day() -> int:
     return int(os.environ.get("LAMINA_DAY", time.time() // 86_400))
 
 
-def is_drawn(item: pytest.Item) -> bool:
-    """Whether a test is of the day's sample.  One named by itself always is."""
+MANY, DAYS = 24, 3  # cases of one function, of which a third is run each day; a mark says otherwise
+
+
+def function_of(item: pytest.Item) -> tuple[Path, str]:
+    return item.path, getattr(item, "originalname", item.name)
+
+
+def is_drawn(item: pytest.Item, cases: Counter) -> bool:
+    """Whether a test is of the day's sample.  One named by itself always is.
+
+    cases: how many there are of each function.
+    """
     marker = item.get_closest_marker("sampled")
-    if marker is None or item.config.getoption("--all"):
+    days = marker.args[0] if marker is not None else DAYS if cases[function_of(item)] >= MANY else 1
+    if days == 1 or item.config.getoption("--all"):
         return True
     if any(item.name in str(given) for given in item.config.args):
         return True
-    return (zlib.crc32(item.nodeid.encode()) + day()) % marker.args[0] == 0
+    return (zlib.crc32(item.nodeid.encode()) + day()) % days == 0
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -90,10 +101,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left = [item for item in items if not is_drawn(item)]
+    cases = Counter(map(function_of, items))
+    left = [item for item in items if not is_drawn(item, cases)]
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if is_drawn(item)]
+        items[:] = [item for item in items if is_drawn(item, cases)]
     for item in items:
         if item.path.is_relative_to(HERE / "peers"):
             item.add_marker("peers")

@@ -9,6 +9,7 @@ from ..dims import same
 from ..dtypes import bool_
 from ..errors import ArgumentError, ArgumentValueError, ShapeError
 from ..op import composite
+from ..shapes import is_one
 from .compare import ne, where
 from .create import new_ones
 from .extremum import amax
@@ -80,7 +81,7 @@ def attention_weights(
 
 def _fits(shape: Any, scores: Any) -> bool:
     """Whether a mask's last two sizes are those of the scores, or 1."""
-    return all(n == 1 or same(n, m) for n, m in zip(shape[::-1][:2], scores[::-1]))
+    return all(is_one(n) or same(n, m) for n, m in zip(shape[::-1][:2], scores[::-1]))
 
 
 def is_bool(mask: Any) -> bool:

@@ -57,6 +57,7 @@ class Interpreting:
     attribute: Any
     call: Any
     filled: Any
+    sliced: Any
     filled_map: Any
     abandoned: bool
     fresh: Any

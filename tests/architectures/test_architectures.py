@@ -200,7 +200,7 @@ def test_inference_of_a_sample(name, sample, tmp_path):
     check_inference(name, number, sample.choice((1, 3)), None if wide else tmp_path / "model.lam", wide)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_of_a_sample(name, sample):
     number = sample.randrange(len(ARCHITECTURES[name].sizes))

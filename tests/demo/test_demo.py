@@ -49,6 +49,7 @@ def cells(text: str, label: str) -> list[str]:
     return re.split(r"\s{2,}", line)[1:]
 
 
+@pytest.mark.sampled(3)
 def test_demo_learns_both_ways_and_writes(ran):
     status, out, _ = ran
     assert status == 0

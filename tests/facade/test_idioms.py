@@ -10,6 +10,7 @@ import pytest
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script_learns(script, tmp_path):
     command = (sys.executable, "-W", "error", "-m", "lamina", "run", str(script))

@@ -74,7 +74,7 @@ def test_an_ordinary_training_script_runs(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained torch lamina.nn\n", "")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "source",
     [

@@ -41,7 +41,7 @@ def check(group: str, share: int) -> None:
     assert not found["faults"], "\n".join(found["faults"])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("group", SHARES)
 def test_spoilt_calls_end_in_laminas_errors(group):
     check(group, 0)

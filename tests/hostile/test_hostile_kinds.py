@@ -23,6 +23,7 @@ def read(name: str, count: int, seed: int) -> Totals:
     return totals
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_no_hostile_input_crashes_hangs_or_is_believed(name):
     made = KINDS[name]()

@@ -21,6 +21,7 @@ GRAPH = "graph g(%x: f32[3]) -> (f32[3]) {\n  %0 = neg(%x) : f32[3]\n  return %0
 SHARES = {"graph": 10_000, "kernel": 2000, "program": 1000}  # about 2 s of the processor each
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_changed_texts_are_refused_or_mean_what_they_say(name):
     totals = driver.run(name, KINDS[name](), SHARES[name], jobs=1)

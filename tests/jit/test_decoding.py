@@ -115,6 +115,7 @@ def alike(found, wanted):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=3e-4, atol=3e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("attends", ["slice", "mask"])
 @pytest.mark.parametrize("place", [int, lamina.tensor], ids=["int", "tensor"])
 @pytest.mark.parametrize("write", WRITES)

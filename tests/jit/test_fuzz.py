@@ -137,6 +137,7 @@ def show(ops: Counter, outcomes: Counter) -> None:
     print(f"\n{dict(outcomes)}; {len(ops)} ops: " + ", ".join(f"{name} {n}" for name, n in ops.most_common()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(600)  # under LAMINA_GUARD a page and more for each array
 @pytest.mark.parametrize("how", ["interpreted", "native"])
 def test_random_programs_do_traced_what_they_do_eagerly(how, monkeypatch):

@@ -380,6 +380,7 @@ KEEPERS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KEEPERS)
 def test_what_a_call_was_given_is_let_go(kind):
     """Without the collector of cycles where the user's own objects hold none."""

@@ -146,6 +146,7 @@ def assert_same_step(kind, traced, eager, optimizer):
         np.testing.assert_allclose(a._data, b._data, rtol=64 * EPS, atol=64 * EPS, err_msg=name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_a_hundred_steps_are_the_eager_steps_from_the_same_state(kind, network):

@@ -60,7 +60,7 @@ def result_of(bug):
     return "(nothing found)", False
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_without_a_bug_pass(program, monkeypatch):
     looked = []

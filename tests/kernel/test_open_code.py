@@ -61,6 +61,7 @@ KERNELS = {
 SIZES = 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 33, 64, 100
 
 
+@pytest.mark.sampled(4)
 @each_level
 @pytest.mark.parametrize("name", KERNELS)
 def test_one_code_for_all_sizes(name, target):

@@ -29,6 +29,7 @@ def hold(requests, outcomes, faults) -> None:
     assert outcomes["uncompiled"] <= MOST_UNCOMPILED * outcomes.total()
 
 
+@pytest.mark.sampled(2)
 def test_forty_networks_of_the_day():
     requests = [*run.requests(range(start := seed_of_the_day(), start + 40), False)]
     hold(requests, *run.findings(requests, 1))

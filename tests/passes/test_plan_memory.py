@@ -327,6 +327,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bugs_are_refused_and_would_be_wrong(bug, monkeypatch):
     monkeypatch.setattr(module, *PLANTED[bug])

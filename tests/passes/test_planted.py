@@ -226,6 +226,7 @@ def then_dce(step, graph):
     return dce(step(graph))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted(bug):
     name, right, wrong, net = BUGS[bug]

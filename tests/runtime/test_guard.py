@@ -37,6 +37,7 @@ def run(mode: str, read: str = "", store: str = "") -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "mode, read, store",
     [

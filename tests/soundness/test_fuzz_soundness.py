@@ -49,6 +49,7 @@ def test_what_is_interpreted_has_no_short_way():
             assert traced(lamina.ones(2)).tolist() == [3.0, 3.0]
 
 
+@pytest.mark.sampled(2)
 def test_fuzz_lives():
     """Objects whose lives show, orders of tables, numbers that go on."""
     tally = Tally()
@@ -65,11 +66,13 @@ def test_fuzz_sizes():
     assert counts["with symbols"] > 8
 
 
+@pytest.mark.sampled(3)
 def test_fuzz_finds_sizes_that_are_not_guarded(monkeypatch):
     monkeypatch.setattr(Sizes, "_need", lambda self, condition: None)
     assert fuzz_sizes.run(0, 60)[1]
 
 
+@pytest.mark.sampled(2)
 def test_fuzz_refused_anywhere():
     """What a run does is done, and what it holds is plain, wherever it is refused."""
     tally = Tally()

@@ -160,6 +160,7 @@ def _told(ask: Any, x: Any) -> Any:
         return type(error).__name__
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
 def test_answers_are_eagers_however_the_tensor_was_made(ways):
@@ -269,6 +270,7 @@ def _wrong(count: int, seed: int) -> list[str]:
         return [told for each in range(count) if (told := _draw(random.Random(seed + each))) is not None]
 
 
+@pytest.mark.sampled(2)
 def test_values_of_the_day():
     assert not (wrong := _wrong(DRAWS, seed_of_the_day())), "\n".join(wrong)
 

@@ -172,7 +172,7 @@ def given_for(way: str, make: Callable) -> Callable[[], Any]:
     return lambda: once
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MAKERS)
 def test_what_is_returned_is_made_anew(name: str, request: pytest.FixtureRequest) -> None:
     wrong, make = [], MAKERS[name]
@@ -243,6 +243,7 @@ def called_with(given: str) -> list[tuple[str, dict[str, Any]]]:
     return calls
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("given", GIVEN)
 def test_other_arguments_raise_as_in_eager_calls(given: str, request: pytest.FixtureRequest) -> None:
     wrong, calls = [], called_with(given)

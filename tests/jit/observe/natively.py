@@ -160,6 +160,9 @@ class Natively:
     def lazily(self, value):
         return None
 
+    def sliced(self, ends):
+        return slice(*map(raw, ends))
+
     def filled(self, make, values):
         return make([*map(raw, values)])
 

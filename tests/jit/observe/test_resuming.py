@@ -54,7 +54,7 @@ def test_programs_of_every_construct_end_as_a_native_run(first, left):
     assert len({*left}) > 4
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("start", range(0, 275, 25))
 def test_random_programs_end_as_a_native_run(start, left):
     for seed in range(start, start + 25):
