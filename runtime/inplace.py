@@ -7,7 +7,6 @@ own from the base anew, when it is next read.  So there is no second set of grad
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from sys import _getframe
 from typing import Any, cast
@@ -345,7 +344,6 @@ derivation.append(_derive_again)
 below.writes.append(write)
 
 
-@functools.cache
 def inplace(op: Op) -> Callable:
     """The method name_ of an op."""
     if len(op.operands) == 2 and not op.variadic and not op.traits.mutates:

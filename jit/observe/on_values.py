@@ -18,7 +18,7 @@ from ...ir.op import COMPOSITES, REGISTRY, Op
 from ...ir.ops.random import draws
 from ...runtime import Tensor
 from ...runtime.dispatch import EAGER, torch_names
-from ...runtime.inplace import inplace
+from ...runtime.methods import ARITHMETIC
 from ...runtime.modes import UNSERVED
 from ...runtime.refusal import unwrapped
 
@@ -85,8 +85,9 @@ def records(count: int) -> dict[Callable, tuple[Op, bool]]:
         for name in (op.name, *op.aliases):
             if op.traits.inplace and (apply := vars(Tensor).get(f"{name}_")) is not None:
                 found[unwrapped(apply)] = op, True
-        if op.traits.inplace:
-            found[unwrapped(inplace(op))] = op, True
+    for spelled, name in ARITHMETIC.items():
+        if (apply := vars(Tensor).get(f"__i{spelled}__")) is not None:
+            found[unwrapped(apply)] = REGISTRY[name], True
     return found
 
 
