@@ -53,15 +53,17 @@ def named(function: Callable, example: Sequence[Any], dynamic: Mapping[Any, Any]
                 f"export(dynamic): there is no argument {key!r}", f"arguments: {', '.join(names) or 'none'}"
             )
         wanted += _within(names[at], example[at], said)
-    by_name: dict[str, tuple[Range, int]] = {}
+    ranges: dict[str, Range] = {}  # said once, they hold for all of a name
+    example: dict[str, int] = {}
     for x, dim, said in wanted:
-        known = by_name.setdefault(said.name, (said, x.shape[dim]))
-        if known != (said, x.shape[dim]):
+        known, size = ranges.setdefault(said.name, said), example.setdefault(said.name, x.shape[dim])
+        if size != x.shape[dim] or known != said and known.is_said and said.is_said:
             raise ArgumentError(
                 f"export(dynamic): {said.name} is one size",
-                f"{known[0]}, {known[1]} in the example; and {said}, {x.shape[dim]}",
+                f"{known}, {size} in the example; and {said}, {x.shape[dim]}",
             )
-    return wanted
+        ranges[said.name] = said if said.is_said else known
+    return [(x, dim, ranges[said.name]) for x, dim, said in wanted]
 
 
 def labels(function: Callable, example: Sequence[Any]) -> list[str]:

@@ -248,7 +248,8 @@ def test_sizes_that_must_be_equal_have_one_name(tmp_path):
     path, x = tmp_path / "m.lam", lamina.randn(4, 3)
     with pytest.raises(ExportError, match="m is always n"):
         jit.export(adds, path, x, lamina.randn(4, 3), levels=LEVEL, dynamic={"x": {0: "n"}, "y": {0: "m"}})
-    jit.export(adds, path, x, lamina.randn(4, 3), levels=LEVEL, dynamic={"x": {0: "n"}, "y": {0: "n"}})
+    names = {"x": {0: "n"}, "y": {0: ("n", 1, 9)}}  # a range is said once
+    jit.export(adds, path, x, lamina.randn(4, 3), levels=LEVEL, dynamic=names)
     loaded = jit.load(path)
     close(loaded(x[:2], x[:2]), 2 * x[:2])
     with pytest.raises(ValueError, match="dimension 0 of y is n = 4, the array given has 2"):
@@ -287,6 +288,7 @@ def test_arguments_may_be_nested_and_unused(tmp_path):
         ({"x": {0: ("n", 7, 9)}}, "the example's n is 4"),
         ({"x": {1: "m"}}, "the example's m is 1"),
         ({"x": {0: "n"}, "y": {1: "n"}}, "n is one size"),
+        ({"x": {0: ("n", 1, 9)}, "y": {1: ("n", 2, 9)}}, "n is one size"),
         ({"k": {0: "n"}}, "only tensors have sizes"),
     ],
 )
