@@ -23,7 +23,6 @@ REVIEWED = {
     "ir/locks.py": "the locks that are held",
     "ir/op.py": TABLE,
     "ir/ops/random.py": TABLE,
-    "ir/table.py": TABLE,
     "ir/types.py": KEPT,
     "ir/views.py": TABLE,
     "profiler/work.py": KEPT,
