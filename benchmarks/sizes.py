@@ -37,7 +37,7 @@ from networks import CASES, Case, resnet_cifar
 CASES = CASES | {"resnet18": Case(partial(resnet_cifar, classes=10), (3, 32, 32), 10)}  # of small images
 NETWORKS = ("mlp", "lenet", "gpt", "resnet18")
 MOST = {"mlp": 201, "lenet": 201, "gpt": 12, "resnet18": 101}  # a batch at most
-BATCHES = {"resnet18": 100}  # 200 for others
+BATCHES = {"resnet18": 100, "gpt": 60}  # 200 for others
 CONTENDERS = ("lamina", "its file", "torch", "compiled", "jax", "onnxruntime")
 TURNS = 30
 STEPS = 40  # of training
