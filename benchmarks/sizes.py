@@ -307,9 +307,11 @@ def page(threads: int, only: list[str]) -> list[str]:
     torch.set_num_threads(threads)
     lines = ["# Many sizes through one function", "", f"`{where(threads)}`", ""]
 
-    def add(*more: str) -> None:
-        lines.extend(more)
-        print(*more, sep="\n", flush=True)
+    def add(*more: Any) -> None:
+        """Strings, and functions that give one, which take their time."""
+        for each in more:
+            lines.append(each if isinstance(each, str) else each())
+            print(lines[-1], flush=True)
 
     networks = [name for name in NETWORKS if name in only]
     if networks:
@@ -319,7 +321,7 @@ def page(threads: int, only: list[str]) -> list[str]:
             "",
             f"| | sizes | recordings | {' | '.join(CONTENDERS)} | over own |",
             f"|---|{'--:|' * (len(CONTENDERS) + 3)}",
-            *(inference(name, threads) for name in networks),
+            *(partial(inference, name, threads) for name in networks),
             "",
         )
     if "training" in only:
@@ -328,7 +330,7 @@ def page(threads: int, only: list[str]) -> list[str]:
             "",
             "| | recordings | served | lamina | torch | torch's second over Lamina's |",
             "|---|--:|--:|--:|--:|--:|",
-            *map(training, ("transformer", "lstm")),
+            *(partial(training, kind) for kind in ("transformer", "lstm")),
             "",
         )
     if "sampler" in only:
@@ -337,7 +339,7 @@ def page(threads: int, only: list[str]) -> list[str]:
             "",
             "| recordings | lamina | torch |",
             "|--:|--:|--:|",
-            sampler(),
+            sampler,
             "",
         )
     return lines
