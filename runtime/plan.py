@@ -205,6 +205,8 @@ def writer_of(plan: Plan) -> Callable:
         return with_attrs(op.write, plan.attrs)
     kernel = plan.kernel
     if type(kernel) is np.ufunc:
+        if kernel in (np.maximum, np.minimum):  # of which NumPy wants more operands by name alone
+            return lambda first, *others: kernel(first, *others, out=first)
         if len(plan.types) == 2:
             return lambda first, other: kernel(first, other, first)
         return lambda first, *others: kernel(first, *others, first)
