@@ -54,9 +54,9 @@ def named(function: Callable, example: Sequence[Any], dynamic: Mapping[Any, Any]
             )
         wanted += _within(names[at], example[at], said)
     ranges: dict[str, Range] = {}  # said once, they hold for all of a name
-    example: dict[str, int] = {}
+    found: dict[str, int] = {}
     for x, dim, said in wanted:
-        known, size = ranges.setdefault(said.name, said), example.setdefault(said.name, x.shape[dim])
+        known, size = ranges.setdefault(said.name, said), found.setdefault(said.name, x.shape[dim])
         if size != x.shape[dim] or known != said and known.is_said and said.is_said:
             raise ArgumentError(
                 f"export(dynamic): {said.name} is one size",

@@ -196,6 +196,13 @@ class Plan:
         return made
 
 
+def _named(kernel: Callable, first: np.ndarray, other: np.ndarray) -> None:
+    kernel(first, other, out=first)
+
+
+NAMING = frozenset((np.maximum, np.minimum))  # ufuncs of which NumPy wants the written array by name
+
+
 def writer_of(plan: Plan) -> Callable:
     """The function that `writer` is, made when it is first needed."""
     op = plan.op
@@ -205,8 +212,8 @@ def writer_of(plan: Plan) -> Callable:
         return with_attrs(op.write, plan.attrs)
     kernel = plan.kernel
     if type(kernel) is np.ufunc:
-        if kernel in (np.maximum, np.minimum):  # of which NumPy wants more operands by name alone
-            return lambda first, *others: kernel(first, *others, out=first)
+        if kernel in NAMING:
+            return partial(_named, kernel)
         if len(plan.types) == 2:
             return lambda first, other: kernel(first, other, first)
         return lambda first, *others: kernel(first, *others, first)
