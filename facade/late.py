@@ -7,13 +7,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:  # whose module loads five more, for nothing that is used here
+    Loader = MetaPathFinder = object
 
 ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.

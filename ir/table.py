@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import lowering
-from .dims import Dim, evaluate
+from .dims import Dim
 from .dtypes import DType, float64, from_numpy_dtype, int64
 from .errors import GraphError
 from .graph import Builder, Constant, Graph, Node, Value
@@ -44,7 +44,7 @@ table = Op(
     ),
     infer=lambda *, name, args, shape, dtype: type_of(dtype, shape),
     reference=_reference,
-    lower=lowering.extern("sizes are numbers before code is made, and the array is a constant then"),
+    lower=lowering.extern("the array is a constant, or a param, before code is made"),
     traits=Traits(creation=True),
     samples=lambda: [],
     doc="Give what a function makes of sizes as an array.",
@@ -87,18 +87,6 @@ def as_params(graph: Graph, at: int | None = None) -> tuple[Graph, tuple[Node, .
     at = len(graph.params) if at is None else at
     every = (*graph.params[:at], *params, *graph.params[at:])
     return graph.replace(params=every, nodes=left, results=results), nodes
-
-
-def array_of(node: Node, sizes: Mapping[str, int]) -> np.ndarray:
-    """What the node of a table gives where symbols are these sizes."""
-    attrs = {k: evaluated(v, sizes) for k, v in node.attrs.items()}
-    return _reference(**attrs)
-
-
-def evaluated(x: Any, sizes: Mapping[str, int]) -> Any:
-    if isinstance(x, tuple):
-        return tuple([evaluated(y, sizes) for y in x])
-    return evaluate(x, sizes) if isinstance(x, Dim) else x
 
 
 def has_symbols(args: tuple) -> bool:

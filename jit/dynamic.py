@@ -14,7 +14,6 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, floor
 from typing import Any
 
 from ..ir.dims import Condition, Dim, bounds, limits, maximum, minimum, substitute, symbol, symbols_of
@@ -245,8 +244,8 @@ def _end(condition: Condition, sizes: Sizes) -> tuple[str, int, int] | None:
     if condition.relation == "==":
         return (name, -rest // by, -rest // by) if rest % by == 0 else (name, 1, 0)
     if by > 0:
-        return name, max(said.low, ceil(-rest / by)), said.high
-    return name, said.low, min(said.high, floor(rest / -by))
+        return name, max(said.low, -(rest // by)), said.high
+    return name, said.low, min(said.high, rest // -by)
 
 
 # ---- guards as conditions ----------------------------------------------------------------------------------
@@ -320,6 +319,3 @@ def _size(node: ast.expr, sizes: Mapping[int, Any]) -> Any:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b]):
             return (minimum if name == "min" else maximum)(_size(a, sizes), _size(b, sizes))
     raise TypeError
-
-
-__all__ = ["Need", "Range", "Sizes", "mark_all", "named", "opened"]

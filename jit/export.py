@@ -43,6 +43,7 @@ from .repro import plain
 from .sources import Arg, Fresh, Given, Held, Made, Source
 from .trace import TracedFunction, trace
 
+NEVER = -1  # the slot of the first argument that a function never came to; of others those below it
 # What is done before weights are frozen: norms fold while each is one node, and nothing is fused yet.
 BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify, cse, dce)
 
@@ -195,11 +196,8 @@ def _in_order(recording: Recording, call: Call, example: tuple) -> tuple[Recordi
 
     A recording has them in the order in which they are used, and those alone that are.  Raises ExportError.
     """
-    slots = {id(x): i for i, x in reversed([*enumerate(call.S)])}
-    tensors = [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
-    # One that the function never came to has no slot: it is an input all the same.
-    given = {Arg(slots.get(id(x), -1 - i)): x for i, x in enumerate(tensors)}
-    if len({id(x._data) for x in tensors}) < len(tensors):
+    given = _given(call, example)
+    if len({id(x._data) for x in given.values()}) < len(_tensors(example)):
         raise ExportError(
             "export: two of the arguments are one tensor, and a file can't tell if they always will be",
             "give a clone() for one of them",
@@ -217,18 +215,26 @@ def _in_order(recording: Recording, call: Call, example: tuple) -> tuple[Recordi
     return replace(recording, graph=graph, sources=tuple(params)), arrays
 
 
+def _tensors(example: tuple) -> list[Tensor]:
+    return [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
+
+
+def _given(call: Call, example: tuple) -> dict[Arg, Tensor]:
+    """The tensors among the arguments, in order; also those that the function never came to."""
+    slots = {id(x): i for i, x in reversed([*enumerate(call.S)])}
+    return {Arg(slots.get(id(x), NEVER - i)): x for i, x in enumerate(_tensors(example))}
+
+
 def _opened(
     recording: Recording, call: Call, example: tuple, wanted: Wanted, traced: TracedFunction
 ) -> tuple[Recording, Sizes]:
     """The recording with the user's sizes for symbols.  Raises ExportError."""
-    slots = {id(x): i for i, x in reversed([*enumerate(call.S)])}
-    tensors = [x for x in pytree.flatten((example, {}))[1] if isinstance(x, Tensor)]
-    sources = {id(x): Arg(slots[id(x)]) for x in tensors if id(x) in slots}
-    met = {id(x): recording.types.get(sources[id(x)], x._meta).shape for x in tensors if id(x) in sources}
+    given = _given(call, example)
+    met = {id(x): recording.types.get(s, x._meta).shape for s, x in given.items() if s.index > NEVER}
     graph, sizes = opened(recording, met, wanted, traced.explain(detail=True).splitlines())
     names = {said.name: symbol(name) for name, said in sizes.ranges.items()}
     params = [*graph.params]
-    for at, x in enumerate(tensors):
+    for at, x in enumerate(given.values()):
         if id(x) not in met:  # which the function never came to
             own = {dim: names[said.name] for y, dim, said in wanted if y is x}
             shape = tuple([own.get(dim, n) for dim, n in enumerate(x.shape)])

@@ -468,9 +468,8 @@ class _Program:
         arena.hold(about["arena"])
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
         self.enter = [function(entry) for entry in entries]
-        behind = 3 + len(
-            about["params"]
-        )  # the table: pool, threads, arena, params, results, constants, numbers
+        # The table: pool, threads, arena, params, results, constants, numbers.
+        behind = 3 + len(about["params"])
         self.table = np.zeros(behind + len(self.results) + len(constants) + len(numbers), np.int64)
         self.table[:2] = pool.address, 1 << 30
         self.table[behind - len(fixed) : behind] = [address(array) for array in fixed]

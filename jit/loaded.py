@@ -18,6 +18,7 @@ from ..ir.dims import symbols_of
 from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Graph, Value
+from ..ir.memo import remember
 from ..ir.specialise import specialise
 from ..ir.text import parse
 from ..ir.types import CPU
@@ -28,7 +29,6 @@ from ..runtime.tensor import tensor_of
 from .backend import compile_graph
 from .lamina_model import (
     GRAPH,
-    KEPT,
     TABLES,
     WEIGHTS,
     Model,
@@ -78,10 +78,8 @@ class Loaded:
             if key not in codes:
                 with blamed(path):
                     made = checked(specialise(graph, found), bytes_for(path, max_bytes))
-                while len(codes) >= KEPT:
-                    codes.pop(next(iter(codes)))
                 tables = sizes.tables(found, bytes_for(path, max_bytes)) if sizes else []
-                codes[key] = _compiled(path, made, count), tables
+                return remember(codes, key, (_compiled(path, made, count), tables))
             return codes[key]
 
         def run(*arrays: np.ndarray) -> Any:

@@ -21,10 +21,11 @@ from ..ir.dims import Condition, Dim, facts, hints, limits
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
-from ..ir.table import array_of, as_params
+from ..ir.table import as_params, table
 from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Program
 from ..runtime import native
+from .sized import with_sizes
 from .targets import Executable, Target
 
 KEPT = 32  # codes, where sizes have some of their own
@@ -76,7 +77,7 @@ class Template:
 
     def tables(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
         """The arrays that are made of these sizes, which the programs take behind the graph's params."""
-        return [array_of(node, sizes) for node in self._tables]
+        return [table.reference(**with_sizes([*node.attrs.items()], sizes)) for node in self._tables]
 
     @property
     def is_whole(self) -> bool:

@@ -196,13 +196,6 @@ class Plan:
         return made
 
 
-def _named(kernel: Callable, first: np.ndarray, other: np.ndarray) -> None:
-    kernel(first, other, out=first)
-
-
-NAMING = frozenset((np.maximum, np.minimum))  # ufuncs of which NumPy wants the written array by name
-
-
 def writer_of(plan: Plan) -> Callable:
     """The function that `writer` is, made when it is first needed."""
     op = plan.op
@@ -212,8 +205,9 @@ def writer_of(plan: Plan) -> Callable:
         return with_attrs(op.write, plan.attrs)
     kernel = plan.kernel
     if type(kernel) is np.ufunc:
-        if kernel in NAMING:
-            return partial(_named, kernel)
+        if kernel is np.maximum or kernel is np.minimum:  # of which NumPy wants the written array by name
+            named: Callable[..., Any] = kernel
+            return lambda first, other: named(first, other, out=first)
         if len(plan.types) == 2:
             return lambda first, other: kernel(first, other, first)
         return lambda first, *others: kernel(first, *others, first)
