@@ -33,6 +33,7 @@ def _hashed(frame: Frame, *values: Any) -> None:
     """Refuse what C code would hash or compare by the user's own methods, unseen."""
     frame.observer.asks_for_nan(*values)
     for value in values:
+        frame.observer.hashed(value)
         if type(value) not in _SIMPLE and type(lookup(type(value), "__hash__")) is FunctionType:
             frame.observer.refuse(f"the hash of a {type(value).__name__} was taken by a display of Python")
 

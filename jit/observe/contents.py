@@ -88,6 +88,11 @@ class Contents(Attributes):
             type(lookup(kind, name)) is Function for name in ("__hash__", "__eq__")
         )
 
+    def hashed(self, k: Any) -> None:
+        """Take for granted what a key is made of: a tuple that the run made may hold numbers that change."""
+        if self.by_value(k) and (self.is_known(k) or self.is_fresh(k)):
+            self.read_deep(k)
+
     def key(self, k: Any, o: Any) -> str | None:
         """The text of a key; None, after refusing where it matters, if no later call could find it."""
         if not self._hash_is_read(k, o):
@@ -95,8 +100,7 @@ class Contents(Attributes):
         if holds_nan(k):
             self.refuse(NAN)
             return None
-        if self.is_known(k) and self.by_value(k):
-            self.read_deep(k)
+        self.hashed(k)
         if self.is_fresh(o):
             return ""
         if self.by_value(k):

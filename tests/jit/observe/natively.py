@@ -160,6 +160,9 @@ class Natively:
     def lazily(self, value):
         return None
 
+    def hashed(self, value):
+        pass
+
     def sliced(self, ends):
         return slice(*map(raw, ends))
 
