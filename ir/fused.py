@@ -15,6 +15,7 @@ from .graph import Graph, active
 from .interpret import interpret
 from .op import Op, Traits
 from .put import put
+from .recur import recurrent
 from .size import size
 from .types import Type
 from .write import write
@@ -51,4 +52,4 @@ fused = Op(
 )
 
 # The ops that graphs may hold beside those of the operator set.
-STRUCTURAL = {op.name: op for op in (fused, by_pairs, put, size, detach, write)}
+STRUCTURAL = {op.name: op for op in (fused, by_pairs, put, recurrent, size, detach, write)}

@@ -1,6 +1,6 @@
 """How an op becomes kernels, stated as data in its record.
 
-Five ways, and nothing else:
+Five ways for an operator, and nothing else:
 
     pointwise(body)        one scalar body over the broadcast operands: body(*scalars, **attrs) -> scalar(s)
     kernel(build)          one kernel in the kernel form: build(k, *operands, **attrs) states its stages on a
@@ -9,6 +9,8 @@ Five ways, and nothing else:
     decomposition(f)       a small graph of other ops: f(*values, **attrs) -> values, written with ops
     extern(reason)         host code behind a call: sort, LAPACK
     host_only(reason)      the result's shape depends on values, so a kernel cannot say it
+
+and recurrence() for the node that passes make of what repeats (ir/recur.py).
 """
 
 from __future__ import annotations
@@ -51,6 +53,11 @@ class NotLowered(Lowering):
     reason: str
 
 
+@dataclass(frozen=True)
+class Recurrence(Lowering):
+    """A program that runs several times: the node holds its graph."""
+
+
 def pointwise(body: Callable) -> Pointwise:
     return Pointwise(body)
 
@@ -69,3 +76,7 @@ def extern(reason: str) -> NotLowered:
 
 def host_only(reason: str) -> NotLowered:
     return NotLowered("host-only", reason)
+
+
+def recurrence() -> Recurrence:
+    return Recurrence()

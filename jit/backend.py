@@ -30,7 +30,7 @@ from ..ir.specialise import specialise
 from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
-from ..passes.programs.program import Array, Host, Program
+from ..passes.programs.program import Array, Host, Program, Repeat
 from ..runtime import determinism, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
@@ -257,7 +257,9 @@ def _structure(program: Program) -> tuple:
     for step in program.steps:
         for array in step.outputs:
             numbers[array] = len(numbers)
-        kind = step if isinstance(step, Host) else getattr(step, "kernel", getattr(step, "offset", None))
+        kind: Any = step if isinstance(step, Host) else getattr(step, "kernel", getattr(step, "offset", None))
+        if isinstance(step, Repeat):
+            kind = _structure(step.body), step.count, step.sequences, step.kept, step.back
         places = tuple([numbers.get(array) for array in (*step.inputs, *step.outputs)])
         types = tuple([(array.dtype, array.shape) for array in step.outputs])
         steps.append((kind, getattr(step, "how", None), places, types))

@@ -14,7 +14,7 @@ import numpy as np
 from ..ir.kernel.interpret import interpret as interpret_kernel
 from ..ir.kernel.types import NUMPY
 from ..passes.programs.memory_plan import MemoryPlan, Place, declared
-from ..passes.programs.program import Alias, Call, Host, run_host
+from ..passes.programs.program import Alias, Call, Host, Repeat, run_host, run_repeat
 from ..runtime import memory
 from ..runtime.native import Executable
 
@@ -83,6 +83,9 @@ def planned(plan: MemoryPlan, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray,
         ]
         if isinstance(step, Host):
             made: Sequence[np.ndarray] = run_host(step, given)
+        elif isinstance(step, Repeat):
+            body = plan.bodies[step]
+            made = run_repeat(step, given, lambda _, *arrays, plan=body: planned(plan, arrays))
         else:
             if step in plan.scratch:
                 place, count = plan.scratch[step]

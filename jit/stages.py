@@ -21,7 +21,7 @@ from ..ir.graph import Constant, Graph, Node
 from ..ir.interpret import interpret
 from ..ir.kernel.form import Kernel, Local, Store
 from ..ir.kernel.interpret import interpret as interpret_kernel
-from ..ir.lowering import Decomposition, NotLowered
+from ..ir.lowering import Decomposition, NotLowered, Recurrence
 from ..ir.put import put
 from ..ir.verify import verify
 from ..passes.graphs.expand import expand
@@ -31,7 +31,7 @@ from ..passes.graphs.pair_complex import pair_complex
 from ..passes.kernels.collapse import collapsed
 from ..passes.pipeline import Options
 from ..passes.programs.build_program import build_program
-from ..passes.programs.program import Alias, Array, Call, Host, Program, run_host
+from ..passes.programs.program import Alias, Array, Call, Host, Program, Repeat, run_host, run_repeat
 from ..passes.run import name_of, verified
 from .garbage import planned
 from .rounding import Difference, difference, graph_runs, kernel_runs
@@ -198,7 +198,7 @@ class Built:
     def lowering(self, case: Case) -> Fault | None:
         """The op whose own kernel is wrong by itself, in a graph whose program is wrong."""
         for node, given in nodes_of(case.graph, case.arrays):
-            if isinstance(node.op.lower, (NotLowered, Decomposition)) or node.op in (fused, put):
+            if isinstance(node.op.lower, (NotLowered, Decomposition, Recurrence)) or node.op in (fused, put):
                 continue
             params = [v for v in node.inputs if v is not None]
             alone = Graph("node", tuple(dict.fromkeys(params)), (node,), node.visible)
@@ -283,7 +283,7 @@ class Kernels(_Compiled):
 
     def fault(self, case: Case) -> Fault | None:
         program, values = self.whole(case)
-        for step in program.calls:
+        for step in program.all_calls:
             given, outputs = ([values[a] for a in arrays] for arrays in (step.inputs, step.outputs))
             if how := self.wrong(case.target, step, given, outputs):
                 stage, told = how
@@ -366,7 +366,7 @@ class Linked(_Compiled):
         told = differs(lambda p, arrays: target.tried(p)(*arrays))
         if told is None:
             return None
-        small = all(work(call.kernel) <= LARGE for call in program.calls)
+        small = all(work(call.kernel) <= LARGE for call in program.all_calls)
         if small and (own := differs(lambda p, arrays: _planned(target, p, arrays))):
             return Fault("plan_memory", *own)
         if own := differs(lambda p, arrays: target.tried(p, alone=True)(*arrays)):
@@ -388,7 +388,7 @@ class Linked(_Compiled):
 
 
 def has_winograd(program: Program) -> bool:
-    return any(call.sums_inputs for call in program.calls)
+    return any(call.sums_inputs for call in program.all_calls)
 
 
 def stage_named(name: str, options: Options, target: Target = CPU) -> Stage:
@@ -419,6 +419,8 @@ def values_of(program: Program, arrays: Sequence[np.ndarray]) -> dict[Array | No
             outputs = (flat[step.offset :][: view.size].reshape(view.shape),)
         elif isinstance(step, Host):
             outputs = run_host(step, given)
+        elif isinstance(step, Repeat):
+            outputs = run_repeat(step, given, lambda body, *given: _results_of(body, given))
         else:
             outputs = interpreted(step, given)
         values.update(zip(step.outputs, outputs, strict=True))

@@ -6,12 +6,13 @@ optimise works on graphs, to_program goes on from there; each can stop after any
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Node, Value
+from ..ir.recur import recurrent
 from .graphs.cse import cse
 from .graphs.dce import dce
 from .graphs.expand import expand
@@ -21,6 +22,7 @@ from .graphs.fuse import CPU, Limits, fuse
 from .graphs.join_parts import join_parts
 from .graphs.puts_apart import puts_apart
 from .graphs.simplify import simplify
+from .graphs.unroll import unroll
 from .programs.assign_layouts import Options as Layouts
 from .programs.assign_layouts import assign_layouts
 from .programs.batch_innermost import Options as Innermost
@@ -28,9 +30,10 @@ from .programs.batch_innermost import batch_innermost
 from .programs.build_program import build_program
 from .programs.channels_last import channels_last
 from .programs.factor_sums import factor_sums
+from .programs.hoist import within
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
-from .programs.program import Program
+from .programs.program import Program, Repeat
 from .programs.shorten_lifetimes import shorten_lifetimes
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.target import Target
@@ -49,12 +52,6 @@ PIPELINE: tuple[Pass, ...] = (
     join_parts,  # once equal slices' gradients are one
     dce,  # before fuse: a value that nobody reads would be stored
     fuse,  # last: a fused node is closed to the others
-)
-
-
-# What may come after them: `program_passes` says which and in which order.
-PROGRAM_PASSES = tuple(
-    map(name_of, (build_program, factor_sums, batch_innermost, assign_layouts, pack_matmuls, channels_last))
 )
 
 
@@ -85,7 +82,11 @@ class Options:
         left_out = {fold_conv_bn: self.fold_norms, puts_apart: self.limits == CPU, fuse: self.fuse}
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
         if self.limits != CPU:
-            found = tuple(partial(fuse, limits=self.limits) if p is fuse else p for p in found)
+            instead: dict[Pass, tuple[Pass, ...]] = {
+                expand: (expand, unroll),  # launches are a list
+                fuse: (partial(fuse, limits=self.limits),),
+            }
+            found = tuple(step for p in found for step in instead.get(p, (p,)))
         if self.stop_after is None or self.stop_after in PROGRAM_PASSES:
             return found
         names = [name_of(p) for p in found]
@@ -103,10 +104,30 @@ def optimise(graph: Graph, options: Options = Options()) -> Graph:
     Raises GraphError naming the pass that broke the graph, if the options say `verify`.
     """
     if options.verify:
-        return run(graph, options.passes())
-    for step in options.passes():
-        graph = step(graph)
-    return graph
+        graph = run(graph, options.passes())
+    else:
+        for step in options.passes():
+            graph = step(graph)
+    return _with_bodies(graph, options)
+
+
+def _with_bodies(graph: Graph, options: Options) -> Graph:
+    """The graph with the graphs of what repeats after the pipeline."""
+    if not any(node.op is recurrent for node in graph.nodes):
+        return graph
+    used = {v for node in graph.nodes for v in node.inputs}.union(graph.results)
+    return graph.replace(
+        nodes=[_with_body(node, used, options) if node.op is recurrent else node for node in graph.nodes]
+    )
+
+
+def _with_body(node: Node, used: set[Value | None], options: Options) -> Node:
+    """The node with its graph after the pipeline, and without sequences that nobody reads."""
+    body, states = node.attrs["body"], len(node.attrs["kept"])
+    pairs = zip(body.results, node.outputs, strict=True)
+    found = [(inner, outer) for n, (inner, outer) in enumerate(pairs) if n < states or outer in used]
+    body = optimise(body.replace(results=[inner for inner, _ in found]), options)
+    return node.replace(attrs={**node.attrs, "body": body}, outputs=tuple(outer for _, outer in found))
 
 
 def to_program(
@@ -125,6 +146,19 @@ def to_program(
     return program
 
 
+def lay_out_bodies(program: Program, target: Target, options: Options) -> Program:
+    """The program with the bodies of what repeats after these passes, without what all runs do alike."""
+
+    def changed(step: Repeat) -> Program:
+        fixed = frozenset(range(step.states.stop, len(step.inputs)))
+        body = step.body
+        for change in _of_cpu(target, replace(options, frozen=fixed)):
+            body = change(body)
+        return body
+
+    return within(program, changed)
+
+
 def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[ProgramPass, ...]:
     """The passes over programs that these options ask for, in order; `name_of` names them.
 
@@ -139,7 +173,10 @@ def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[
 
 def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
     return (
-        # first: what is left are products that the layouts below are for
+        partial(
+            lay_out_bodies, target=target, options=options
+        ),  # first: what they need not repeat is laid out, too
+        # what is left are products that the layouts below are for
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
@@ -155,3 +192,20 @@ def _of_gpu(target: Any, options: Options) -> tuple[ProgramPass, ...]:
 
 
 _LAYOUTS: dict[str, Callable[[Any, Options], tuple[ProgramPass, ...]]] = {"llvm": _of_cpu, "triton": _of_gpu}
+
+
+# What may come after them: `program_passes` says which and in which order.
+PROGRAM_PASSES = tuple(
+    map(
+        name_of,
+        (
+            build_program,
+            lay_out_bodies,
+            factor_sums,
+            batch_innermost,
+            assign_layouts,
+            pack_matmuls,
+            channels_last,
+        ),
+    )
+)

@@ -39,7 +39,7 @@ def run_program(
 def verified(program: Program) -> Program:
     """The program, if it is well made and each of its kernels is.  Raises GraphError."""
     verify_program(program)
-    for kernel in dict.fromkeys(call.kernel for call in program.calls):
+    for kernel in dict.fromkeys(call.kernel for call in program.all_calls):
         try:
             verify_kernel(kernel)
         except KernelError as error:

@@ -25,15 +25,15 @@ class Affine:
 
     @staticmethod
     def of(terms: Mapping[str, Extent], constant: Extent = 0) -> Affine:
-        found = [pair for pair in terms.items() if not _is_zero(pair[1])]
+        found = [pair for pair in terms.items() if not vanishes(pair[1])]
         if len(found) > 1:
             found.sort()
         return Affine(tuple(found), constant)
 
     def __add__(self, other: Affine) -> Affine:
         if not other.terms:
-            return self if _is_zero(other.constant) else Affine(self.terms, self.constant + other.constant)
-        if not self.terms and _is_zero(self.constant):
+            return self if vanishes(other.constant) else Affine(self.terms, self.constant + other.constant)
+        if not self.terms and vanishes(self.constant):
             return other
         terms = dict(self.terms)
         for name, coefficient in other.terms:
@@ -46,7 +46,7 @@ class Affine:
     def __mul__(self, factor: Extent) -> Affine:
         if factor == 1:
             return self
-        if _is_zero(factor):
+        if vanishes(factor):
             return ZERO
         return Affine(tuple([(name, c * factor) for name, c in self.terms]), self.constant * factor)
 
@@ -75,7 +75,7 @@ class Affine:
 
     def __str__(self) -> str:
         parts = [_spelled(c, name) for name, c in self.terms]
-        if not parts or not _is_zero(self.constant):
+        if not parts or not vanishes(self.constant):
             parts.append(str(self.constant))
         return "+".join(parts).replace("+-", "-")
 
@@ -83,7 +83,7 @@ class Affine:
 ZERO = Affine()
 
 
-def _is_zero(number: Extent) -> bool:
+def vanishes(number: Extent) -> bool:
     return type(number) is not Dim and not number
 
 

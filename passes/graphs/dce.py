@@ -21,6 +21,7 @@ from ...ir.by_pairs import by_pairs
 from ...ir.fused import fused
 from ...ir.graph import Graph, Node, Value
 from ...ir.put import put
+from ...ir.recur import recurrent
 from ...ir.write import need_values
 
 Step = TypeVar("Step", bound=Any)  # a node of a graph, or a step of a program
@@ -58,6 +59,6 @@ def checks(graph: Graph) -> list[Value]:
 
 def refuses(node: Node) -> bool:
     """Whether there are values that the node raises an error for."""
-    if node.op in (fused, by_pairs, put):
+    if node.op in (fused, by_pairs, put, recurrent):
         return any(map(refuses, node.attrs["body"].nodes))
     return node.op.traits.refuses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from ...ir.kernel.build import KernelBuilder
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.interpret import interpret
 from ...ir.kernel.verify import verify
-from ...ir.lowering import Decomposition, KernelForm, NotLowered, Pointwise
+from ...ir.lowering import Decomposition, KernelForm, NotLowered, Pointwise, Recurrence
 from ...ir.op import REGISTRY, Op
+from ...ir.recur import in_turn
 from ...ir.types import Type, type_of
 
 Attrs = Mapping[str, Any]
@@ -82,14 +84,21 @@ def interpret_lowered(op: Op, arrays: Sequence[np.ndarray | None], attrs: Attrs,
     if not isinstance(op.lower, Decomposition):
         kernel = verify(lower(op, types, attrs))
         return tuple(interpret(kernel, *(x for x in arrays if x is not None), **how))
-    graph = decompose(op, types, attrs)
-    values = dict(zip(graph.params, (x for x in arrays if x is not None), strict=True))
+    given = [x for x in arrays if x is not None]
+    return _interpreted(decompose(op, types, attrs), *given, **how)
+
+
+def _interpreted(graph: Graph, *arrays: np.ndarray, **how: bool) -> tuple:
+    values = dict(zip(graph.params, arrays, strict=True))
     for node in graph.nodes:
         operands = [v if v is None else values.get(v, getattr(v, "data", None)) for v in node.inputs]
         if isinstance(node.op.lower, NotLowered):
             run, _ = executor(node.op, tuple(None if v is None else v.type for v in node.inputs), node.attrs)
             results = run(*operands)
             results = results if isinstance(results, tuple) else (results,)
+        elif isinstance(node.op.lower, Recurrence):
+            attrs = dict(node.attrs)
+            results = in_turn(partial(_interpreted, attrs.pop("body"), **how), operands, **attrs)
         else:
             results = interpret_lowered(node.op, operands, node.attrs, **how)
         values.update(zip(node.outputs, results, strict=True))

@@ -18,7 +18,7 @@ from ...ir.graph import Node
 from ...ir.kernel.affine import Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, op, read, ref, walk
-from ...ir.lowering import Decomposition, NotLowered
+from ...ir.lowering import Decomposition, NotLowered, Recurrence
 from ...ir.memo import remember
 from ...ir.op import REGISTRY
 from ...ir.op import Op as Record
@@ -166,7 +166,7 @@ def signature(node: Node) -> tuple:
 
 
 def _made(node: Node, used: frozenset[int]) -> Piece | None:
-    if isinstance(node.op.lower, (NotLowered, Decomposition)):
+    if isinstance(node.op.lower, (NotLowered, Decomposition, Recurrence)):
         return None
     types = tuple(None if v is None else v.type for v in node.inputs)
     kernel = _reshaped(node) if is_reshape(node.op) else lower(node.op, types, node.attrs)

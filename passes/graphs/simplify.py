@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dims import Dim
 from ...ir.dtypes import DType
 from ...ir.graph import Builder, Constant, Graph, Node, Value, substituted
 from ...ir.op import REGISTRY
@@ -428,7 +429,8 @@ def takes_all(link: tuple, shape: tuple, into: tuple) -> bool:
 
 
 def nothing_added(s: Simplifier, node: Node) -> Value | None:
-    return node.inputs[0] if not any(a or b for a, b in node.attrs["pads"]) else None
+    by = [n for pair in node.attrs["pads"] for n in pair]
+    return node.inputs[0] if not any(isinstance(n, Dim) or n for n in by) else None
 
 
 def _given(value: Value | None) -> Value:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...ir.kernel.affine import ZERO, Affine
+from ...ir.kernel.affine import ZERO, Affine, vanishes
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, coordinate, op, read
 from ...ir.kernel.substitute import Substitution
@@ -255,7 +255,7 @@ def _within_blocks(part: Affine | Expr, lanes: int) -> frozenset[str]:
 def _is_blockwise(kernel: Kernel, buffer: str, part: Affine | Expr, lanes: int) -> bool:
     """Whether an index on channels is one axis plus whole blocks, and either both are whole blocks long, or
     it is that axis alone."""
-    if not isinstance(part, Affine) or part.constant % lanes:
+    if not isinstance(part, Affine) or not vanishes(part.constant % lanes):
         return False
     (name, *more) = _within_blocks(part, lanes) or ("", "")
     if more or part.coefficient(name) != 1:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from ...ir.dims import hint
-from ...ir.kernel.affine import Affine, Extent
+from ...ir.dims import Dim, hint
+from ...ir.kernel.affine import Affine, Extent, vanishes
 from ...ir.kernel.form import Kernel, Local, Reduce, Store, names
 from ...ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, walk
 
@@ -183,9 +183,10 @@ def product_of(kernel: Kernel) -> Product | None:
 
 def plain(part: Affine | Expr) -> str | None:
     """The axis that an index is, as it stands; None for any other index."""
-    if isinstance(part, Affine) and not part.constant and len(part.terms) == 1 and part.terms[0][1] == 1:
-        return part.terms[0][0]
-    return None
+    if not isinstance(part, Affine) or not vanishes(part.constant) or len(part.terms) != 1:
+        return None
+    (name, by), *_ = part.terms
+    return name if by == 1 else None
 
 
 def is_zero(expr: Expr | None) -> bool:
@@ -292,7 +293,9 @@ def _convolution(found: Product, image: Read, kernels: Read) -> Convolution | No
     for part, tap in zip(at, tap_names, strict=True):
         own = [(name, by) for name, by in part.terms if name != tap]
         step = part.coefficient(tap) if tap else 1
-        if len(own) != 1 or own[0][0] not in parallel or own[0][1] < 1 or step < 1 or part.constant > 0:
+        if len(own) != 1 or any(isinstance(n, Dim) for n in (own[0][1], step, part.constant)):
+            return None
+        if own[0][0] not in parallel or own[0][1] < 1 or step < 1 or part.constant > 0:
             return None
         places.append(own[0][0])
         stride.append(own[0][1])

@@ -23,9 +23,9 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Extent
 from ..programs.host_parts import Check, OnHost, check, on_host
 from ..programs.manifest import LIMIT, Manifest
-from ..programs.memory_plan import MemoryPlan, Move, Place, roots, verify
+from ..programs.memory_plan import MemoryPlan, Move, Place, aligned, room, roots, verify
 from ..programs.plan_memory import plan_memory
-from ..programs.program import Alias, Array, Call, Host, Program
+from ..programs.program import Alias, Array, Call, Host, Program, Repeat
 from ..programs.with_checks import with_checks
 from ..schedules.steps import Bound, Collapse
 from ..schedules.target import Target
@@ -35,6 +35,7 @@ from .pool import LAUNCH
 
 UNROLLED = 600  # lines of text of a scheduled kernel
 
+MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 POOL, MOST, ARENA, FIRST = 0, 1, 2, 3  # the table's fixed entries, and the first array's
 
 
@@ -177,20 +178,26 @@ def link_planned(
 
 def _linked(main: _Main, texts: list[str]) -> Linked:
     parts, text = main.write()
-    phases = [phase for code in main.codes.values() for phase in code.phases]
-    time = sum(_whole(phase.nanoseconds) for phase in phases)
+    time = _time(main.plan, main.codes)
     manifest = NativeManifest.of(
         main.plan,
         parts,
         tuple(main.checks),
         nanoseconds=time if isinstance(time, Dim) else float(time),
-        kernels=len(main.plan.program.calls) - len(main.flags),
+        kernels=len(main.plan.calls) - len(main.flags),
         codes=len(texts),
         guard=main.guard,
         fences=main.plan.fences,
         numbers=tuple(main.numbers or ()),
     )
     return Linked(manifest, main.plan, (*texts, text), main.calls)
+
+
+def _time(plan: MemoryPlan, codes: Mapping[Call, Code]) -> Extent:
+    """What all of a program takes on one thread, roughly."""
+    phases = [phase for call in plan.program.calls for phase in codes[call].phases]
+    repeated = [step.count * _time(body, codes) for step, body in plan.bodies.items()]
+    return sum(map(_whole, [phase.nanoseconds for phase in phases])) + sum(repeated)
 
 
 def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
@@ -263,6 +270,7 @@ class _Main:
         self.calls: dict[str, Call] = {}
         self.checks: list[str] = []
         self.parts: list[Part] = []
+        self.bodies: list[str] = []  # the texts of what repeats
         self.functions: list[str] = []
         self.lines: list[str] = []
         self.declared: dict[str, None] = {}
@@ -284,13 +292,15 @@ class _Main:
                     self.cut(None)
             elif isinstance(step, Host):
                 self.cut(on_host(step, self.plan.places))
+            elif isinstance(step, Repeat):
+                self.repeat(step)
             else:
                 assert isinstance(step, Alias)
             for array in self.freed.get(number, ()):
                 self.poison(self.plan.places[array], array.nbytes)
         self.copy(self.plan.moves.get(len(program.steps), ()))
         self.cut(None)
-        return tuple(self.parts), "\n".join([*self.declared, *self.functions, ""])
+        return tuple(self.parts), "\n".join([*self.declared, *self.bodies, *self.functions, ""])
 
     def cut(self, part: Part | None) -> None:
         """End the native part here, and let Python do its own."""
@@ -347,7 +357,7 @@ class _Main:
     def copy(self, moves: tuple[Move, ...]) -> None:
         for move in moves:
             if isinstance(move.nbytes, Dim) or move.nbytes:
-                self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
+                self.declared[MEMCPY] = None
                 pair = f"ptr {self.pointer(move.target)}, ptr {self.pointer(move.source)}"
                 count = self.number(move.nbytes)
                 self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({pair}, i64 {count}, i1 false)")
@@ -377,6 +387,76 @@ class _Main:
             f"  ret i64 {number}",
             f"good{number}:",
         ]
+
+    def repeat(self, step: Repeat) -> None:
+        """Call a function of the body as often as it runs; its table says where the arrays of a run are."""
+        plan = self.plan.bodies[step]
+        sizes = None if self.numbers is None or self.is_open else self.sizes
+        body = _Main(plan, self.codes, {}, f"{self.entry}_body{self.count}", False, 0, sizes, self.is_open)
+        parts, _ = body.write()
+        self.declared |= body.declared
+        self.bodies += body.functions
+        (inputs, outputs), scratch = self.plan.arguments(step), self.plan.scratch.get(step)
+        buffers, _ = room(step, plan.arena)
+        below = self.pointer(scratch[0]) if scratch else "null"
+        table = self.name(f"alloca [{body.first_number + len(body.numbers or ())} x i64], align 64")
+
+        def entry(slot: int) -> str:
+            return self.name(f"getelementptr i64, ptr {table}, i64 {slot}")
+
+        def put(slot: int, value: str) -> None:
+            self.lines.append(f"  store {value}, ptr {entry(slot)}, align 8")
+
+        def plus(pointer: str, nbytes: str) -> str:
+            return self.name(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
+
+        put(POOL, "ptr %pool")
+        put(MOST, "i64 %most")
+        put(ARENA, f"ptr {below}")
+        for n, number in enumerate(body.numbers or ()):
+            put(body.first_number + n, f"i64 {self.number(number)}")
+        given = [self.pointer(place) for place in inputs if place is not None]
+        made = [self.pointer(place) for place in outputs]
+        for n in range(step.sequences, len(given)):
+            put(FIRST + n, f"ptr {given[n]}")
+        elements = [self.number(array.nbytes) for array in step.body.params[: step.sequences]]
+        parts_of = [self.number(array.nbytes) for array in step.body.results]
+        rooms = {n: plus(below, self.number(at)) for n, at in buffers.items()}
+        apart = {n: self.number(aligned(step.body.results[n].nbytes)) for n in buffers}
+        last = self.name(f"sub i64 {self.number(step.count)}, 1")
+        counter = self.name("alloca i64, align 8")
+        label = f"run{self.count}"
+        self.lines += [f"  store i64 0, ptr {counter}, align 8", f"  br label %{label}", f"{label}:"]
+        run = self.name(f"load i64, ptr {counter}, align 8")
+        at = self.name(f"sub i64 {last}, {run}") if step.back else run
+        odd = self.name(f"and i64 {run}, 1")
+        is_last = self.name(f"icmp eq i64 {run}, {last}")
+        for n, nbytes in enumerate(elements):
+            put(FIRST + n, f"ptr {plus(given[n], self.name(f'mul i64 {at}, {nbytes}'))}")
+        written, later = [], []
+        for n, is_whole in enumerate(step.is_whole):
+            target = plus(made[n], self.name(f"mul i64 {at}, {parts_of[n]}")) if is_whole else made[n]
+            place = target
+            if n in buffers:
+                place = plus(rooms[n], self.name(f"mul i64 {odd}, {apart[n]}"))
+                if is_whole:
+                    later.append((target, place, parts_of[n]))
+                else:
+                    place = self.name(f"select i1 {is_last}, ptr {target}, ptr {place}")
+            written.append(place)
+            put(FIRST + len(step.inputs) + n, f"ptr {place}")
+        for part in parts:
+            assert isinstance(part, Native)
+            self.lines.append(f"  call i64 @{part.symbol}(ptr {table})")
+        for target, place, nbytes in later:
+            self.declared[MEMCPY] = None
+            self.lines.append(
+                f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {place}, i64 {nbytes}, i1 false)"
+            )
+        for n, position in enumerate(step.states):
+            put(FIRST + position, f"ptr {written[n]}")
+        self.lines.append(f"  store i64 {self.name(f'add i64 {run}, 1')}, ptr {counter}, align 8")
+        self.lines += [f"  br i1 {is_last}, label %done{label}, label %{label}", f"done{label}:"]
 
     def call(self, step: Call) -> None:
         code = self.codes[step]

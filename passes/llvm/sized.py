@@ -41,13 +41,13 @@ class Sized:
 
     def __init__(self, program: Program, target: Target, guard: int = 0):
         self.program, self.target, self.guard = program, target, guard
-        self.is_whole = not guard and not program.hosts and not any(map(is_looked_at, program.calls))
+        self.is_whole = not guard and not program.hosts and not any(map(is_looked_at, program.all_calls))
         if not self.is_whole:
             return
         self._codes: dict[tuple[Call, int | None], Code | None] = {}
         checked, self._flags = with_checks(program)
         self.plan = plan_memory(checked, self._scratch)
-        self._open = tuple([call for call in self.plan.program.calls if call.kernel.symbols])
+        self._open = tuple([call for call in self.plan.calls if call.kernel.symbols])
         self.is_whole = None not in self._codes.values()
         self._linked: dict[Choice, tuple[Linked, Callable[..., tuple[int, ...]]]] = {}
         if self.is_whole:
@@ -104,7 +104,7 @@ class Sized:
         """Why a program isn't whole."""
         for host in self.program.hosts:
             return f"{host.name.removeprefix('host.')} has no kernel"
-        for call in self.program.calls:
+        for call in self.program.all_calls:
             if is_looked_at(call):
                 return f"{call.name} reads at indices that it computes, which only Python can check"
         without = [call for call, most in self._codes if self._codes[call, most] is None]
@@ -125,7 +125,7 @@ class Sized:
 
     def _link(self, choice: Choice, entry: str = "lamina_main") -> Linked:
         tiles = dict(zip(self._open, choice, strict=True))
-        codes = {call: self._code(call, tiles.get(call)) for call in self.plan.program.calls}
+        codes = {call: self._code(call, tiles.get(call)) for call in self.plan.calls}
         return link_planned(self.plan, codes, self._flags, entry)
 
 

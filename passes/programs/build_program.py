@@ -28,7 +28,7 @@ from ...ir.fused import fused
 from ...ir.graph import Constant, Graph, Node, Value
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Buffer, Kernel
-from ...ir.lowering import NotLowered
+from ...ir.lowering import NotLowered, Recurrence
 from ...ir.memo import remember
 from ...ir.put import put
 from ...ir.size import size
@@ -39,7 +39,7 @@ from ..graphs.fuse import body_of, is_number
 from ..graphs.pieces import is_identity, is_reshape
 from ..graphs.putting import putting
 from ..kernels.slices import sliced
-from .program import Alias, Array, Call, Host, Program, Step, verify
+from .program import Alias, Array, Call, Host, Program, Repeat, Step, verify
 
 
 def build_program(graph: Graph, into: Sequence[int | None] = ()) -> Program:
@@ -78,6 +78,8 @@ class _Building:
             self.alias(node.inputs[0], node.outputs[0], node.op.name)
         elif isinstance(node.op.lower, NotLowered):
             self.host(node)
+        elif isinstance(node.op.lower, Recurrence):
+            self.repeat(node)
         else:
             self.call(node)
 
@@ -106,6 +108,17 @@ class _Building:
         types = tuple(None if v is None else v.type for v in node.inputs)
         self.arrays |= zip(node.outputs, outputs, strict=True)
         self.steps.append(Host(node.op, node.attrs, types, inputs, outputs))
+
+    def repeat(self, node: Node) -> None:
+        """A node's graph as a program of its own; its array constants are operands like others."""
+        attrs = dict(node.attrs)
+        body = build_program(attrs.pop("body"))
+        inputs = (*map(self.array, _given(node)), *body.constants)
+        self.constants |= body.constants
+        body = body.replace(params=(*body.params, *body.constants), constants={})
+        outputs = tuple(_array(v, v.hint or body.name) for v in node.outputs)
+        self.steps.append(Repeat(body, inputs=inputs, outputs=outputs, **attrs))
+        self.arrays |= zip(node.outputs, outputs, strict=True)
 
     def call(self, node: Node) -> None:
         """A node's kernel on the arrays that it reads; none where all that it does is to keep them."""

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...ir.dims import evaluate
+from ...ir.dims import Dim, evaluate
 from ...ir.errors import GraphError
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 from ...ir.printing import Namer
 from ..kernels.index_check import CHECK, index_check, tested, trusted
-from .program import Alias, Array, Call, Host, Program, Step
+from .program import Alias, Array, Call, Host, Program, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 
@@ -79,35 +79,52 @@ class MemoryPlan:
     """Where everything in a program is.
 
     program: the one planned for, its kernels declaring what they do in place.  moves: copies before a step,
-    by the number of the step; those at the number of steps come last.  scratch: where each call's begins, and
-    its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a plan
-    that guards memory.  offsets: symbols in the places of a program of symbols, each the greatest of some
-    formulas of sizes and of the symbols before it.
+    by the number of the step; those at the number of steps come last.  scratch: where that of a step begins,
+    and its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a
+    plan that guards memory.  offsets: symbols in the places of a program of symbols, each the greatest of
+    some formulas of sizes and of the symbols before it.  bodies: the plans of what repeats, whose arenas are
+    in its scratch (`room`).
     """
 
     program: Program
     places: Mapping[Array, Place]
     arena: Any
     moves: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
-    scratch: Mapping[Call, tuple[Place, int]] = field(default_factory=dict)
+    scratch: Mapping[Step, tuple[Place, int]] = field(default_factory=dict)
     fences: tuple[int, ...] = ()
     offsets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    bodies: Mapping[Repeat, MemoryPlan] = field(default_factory=dict)
 
-    def at(self, sizes: Mapping[str, int]) -> MemoryPlan:
-        """The plan where symbols are these sizes."""
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Those inside of what repeats, too."""
+        return (*self.program.calls, *(call for body in self.bodies.values() for call in body.calls))
+
+    def known(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """What the symbols in places are where those of the program are these sizes, which stand first."""
         known = dict(sizes)
         for name, ends in self.offsets.items():
             known[name] = max([evaluate(end, known) for end in ends])
+        return known
+
+    def at(self, sizes: Mapping[str, int]) -> MemoryPlan:
+        """The plan where symbols are these sizes."""
+        known = self.known(sizes)
         program = self.program.at(sizes)
-        calls = dict(zip(self.program.calls, program.calls, strict=True))
+        became: dict[Step, Any] = dict(zip(self.program.steps, program.steps, strict=True))
+        bodies = {became[step]: body.at(known) for step, body in self.bodies.items()}
         arrays = zip(self.program.arrays(), program.arrays(), strict=True)
         return MemoryPlan(
             program,
             {made: self.places[array].at_sizes(known) for array, made in arrays},
             evaluate(self.arena, known),
             {number: tuple([move.at(known) for move in moves]) for number, moves in self.moves.items()},
-            {calls[call]: (place.at_sizes(known), n) for call, (place, n) in self.scratch.items()},
+            {
+                became[step]: (place.at_sizes(known), evaluate(n, known))
+                for step, (place, n) in self.scratch.items()
+            },
             self.fences,
+            bodies=bodies,
         )
 
     def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
@@ -139,7 +156,7 @@ class MemoryPlan:
                 note = "" if source is None else f", in place of %{names[source]}"
                 note = f", the memory of %{names[step.inputs[0]]}" if isinstance(step, Alias) else note
                 lines.append(f"  %{names[array]} at {self.places[array]}{note}")
-            if isinstance(step, Call) and step in self.scratch:
+            if step in self.scratch:
                 place, nbytes = self.scratch[step]
                 lines.append(f"  scratch of {step.name} at {place}: {nbytes} bytes")
         lines += [f"  at the end: {move}" for move in self.moves.get(len(program.steps), ())]
@@ -175,8 +192,25 @@ def failing(program: Program) -> frozenset[int]:
     return frozenset(found)
 
 
-def aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def aligned(nbytes: Any) -> Any:
+    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def room(step: Repeat, arena: Any) -> tuple[dict[int, Any], Any]:
+    """What a program that repeats has beside its operands: the scratch bytes, which begin with its arena.
+
+    The outputs, by number, that its runs can't write straight to where they belong, and where in the scratch
+    two buffers for each begin, which runs write in turn: of a state the next reads what it was, and elements
+    of some sizes begin where nothing may be written (`ALIGNMENT`).
+    """
+    buffers: dict[int, Any] = {}
+    top = aligned(arena)
+    for n, (made, is_whole) in enumerate(zip(step.body.results, step.is_whole, strict=True)):
+        rest = made.nbytes % ALIGNMENT
+        if not is_whole or isinstance(rest, Dim) or rest:
+            buffers[n] = top
+            top = top + 2 * aligned(made.nbytes)
+    return buffers, top
 
 
 def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
@@ -289,7 +323,9 @@ class _Memory:
                 if array is not None and place is not None:
                     self.read(place, array, step.name)
             self.apart_in_step(step, inputs, outputs)
-            if isinstance(step, Call) and step in plan.scratch:
+            if isinstance(step, Repeat):
+                verify(plan.bodies[step])
+            if step in plan.scratch:
                 self.write(plan.scratch[step][0], None, plan.scratch[step][1])
             for array, place in zip(step.outputs, outputs, strict=True):
                 self.write(place, array, array.nbytes)
@@ -311,7 +347,7 @@ class _Memory:
         """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
         shared = set(declared(step.kernel)) if isinstance(step, Call) else set()
         written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
-        if isinstance(step, Call) and step in self.plan.scratch:
+        if step in self.plan.scratch:
             written.append(self.plan.scratch[step])
         for n, (place, nbytes) in enumerate(written):
             others = [(at, a, i) for i, (at, a) in enumerate(zip(inputs, step.inputs, strict=True))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .memory_plan import MemoryPlan, roots
-from .program import Array, Call, Step
+from .program import Array, Step
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,4 @@ def memory_use(plan: MemoryPlan) -> MemoryUse:
 
 
 def _scratch(plan: MemoryPlan, step: Step) -> int:
-    return plan.scratch[step][1] if isinstance(step, Call) and step in plan.scratch else 0
+    return plan.scratch[step][1] if step in plan.scratch else 0

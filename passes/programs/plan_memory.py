@@ -14,24 +14,25 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...ir.dims import Dim, hint, symbol
+from ...ir.dims import Dim, for_once, hint, hints, symbol
 from ...ir.errors import GraphError
 from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ...ir.kernel.scalar import Expr, Ref, ref
 from ...ir.kernel.verify import verify as verify_kernel
 from ...ir.memo import MEMO
-from .memory_plan import ALIGNMENT, MemoryPlan, Move, Place, aligned, declared, failing, roots
-from .program import Array, Call, Program
+from .memory_plan import MemoryPlan, Move, Place, aligned, declared, failing, room, roots
+from .program import Array, Call, Program, Step
 
 
 def plan_memory(
-    program: Program, scratch: Callable[[Call], int] = lambda call: 0, guard: int = 0
+    program: Program, scratch: Callable[[Call], int] = lambda call: 0, guard: int = 0, prefix: str = ""
 ) -> MemoryPlan:
     """A place for every array.  scratch: the bytes that a call's code needs beside its arrays.
 
     guard: where not 0, nothing shares memory, and each array in the arena ends (1) or begins (2) beside a
-    page that may not be touched.  Raises GraphError for a program that overwrites one param with two results.
+    page that may not be touched.  prefix: what names of symbols in places begin with.  Raises GraphError for
+    a program that overwrites one param with two results.
     """
     overwritten = [at for at in program.into if at is not None]
     if len(set(overwritten)) < len(overwritten):
@@ -39,11 +40,12 @@ def plan_memory(
             f"program {program.name}: a param is overwritten by one result",
             f"into: {', '.join(map(str, program.into))}",
         )
-    return _Planner(program).plan(scratch, guard)
+    return _Planner(program).plan(scratch, guard, prefix)
 
 
 PAGE = 4096  # bytes
 OFFSET, ARENA = "offset", "arena_size"  # symbols: where a slot begins, and the end of the last
+BODY = "body"  # before those of what repeats, with its number
 
 
 @dataclass(eq=False)
@@ -80,7 +82,7 @@ class _Planner:
         self.safe_after = max(failing(program), default=-1)
         self.slots: dict[Array, _Slot] = {}
 
-    def plan(self, scratch: Callable[[Call], int], guard: int) -> MemoryPlan:
+    def plan(self, scratch: Callable[[Call], int], guard: int, prefix: str) -> MemoryPlan:
         self.guard = guard
         program = self.program
         for position, array in enumerate(program.params):
@@ -94,17 +96,27 @@ class _Planner:
         moves = self.moves_between()
         moves[self.end] = self.moves_at_end()
         planned = program.replace(steps=tuple(self.steps))
-        needed = {call: scratch(call) for call in planned.calls}
+        bodies = {
+            step: plan_memory(step.body, scratch, prefix=f"{prefix}{BODY}{n}_")
+            for n, step in enumerate(planned.repeats)
+        }
+        needed: dict[Step, Any] = {call: scratch(call) for call in planned.calls}
+        needed |= {step: room(step, body.arena)[1] for step, body in bodies.items()}
         temporary = {
-            call: _Slot(needed[call], number, number)
-            for number, call in enumerate(planned.steps)
-            if isinstance(call, Call) and needed[call]
+            step: _Slot(needed[step], number, number)
+            for number, step in enumerate(planned.steps)
+            if step in needed and (isinstance(needed[step], Dim) or needed[step])
         }
         slots = {id(slot): slot for slot in (*self.slots.values(), *self.parked, *temporary.values())}
         unplaced = [slot for slot in slots.values() if slot.place is None]
         offsets: dict[str, tuple[Extent, ...]] = {}
+        known = dict(for_once())
+        for body in bodies.values():
+            offsets |= body.offsets
+            known = body.known(known)
         if any(isinstance(slot.nbytes, Dim) for slot in unplaced):
-            arena, fences = _lay_out_sized(unplaced, offsets), ()
+            with hints(known):
+                arena, fences = _lay_out_sized(unplaced, offsets, prefix), ()
         else:
             arena, fences = _fence(unplaced, self.guard) if self.guard else (_lay_out(unplaced), ())
         for number, pairs in moves.items():
@@ -114,9 +126,10 @@ class _Planner:
             {a: _place(self.slots[self.root[a]]).plus(self.beyond[a]) for a in planned.arrays()},
             arena,
             {number: done for number, done in moves.items() if done},
-            {call: (_place(slot), slot.nbytes) for call, slot in temporary.items()},
+            {step: (_place(slot), slot.nbytes) for step, slot in temporary.items()},
             fences,
             offsets,
+            bodies,
         )
 
     # ---- places that are known
@@ -297,7 +310,7 @@ def _lay_out(slots: list[_Slot]) -> int:
     return top
 
 
-def _lay_out_sized(slots: list[_Slot], offsets: dict[str, tuple[Extent, ...]]) -> Extent:
+def _lay_out_sized(slots: list[_Slot], offsets: dict[str, tuple[Extent, ...]], prefix: str) -> Extent:
     """The same for slots whose sizes are formulas: what lies above what is chosen for the sizes of once.
 
     Each offset is a symbol, the greatest of some formulas: the ends of the slots that lie below it while it
@@ -320,13 +333,13 @@ def _lay_out_sized(slots: list[_Slot], offsets: dict[str, tuple[Extent, ...]]) -
         }
         below.append(found | {deep for other in found for deep in below[other]})
         direct = found - {deep for other in found for deep in below[other]}
-        name = f"{OFFSET}{at}"
+        name = f"{prefix}{OFFSET}{at}"
         offsets[name] = tuple([ends[other] for other in sorted(direct)]) or (0,)
         top -= direct
         slot.nbytes, slot.place = sizes[n], Place("arena", cast("int", symbol(name)))
-        ends.append(symbol(name) + (sizes[n] + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
-    offsets[ARENA] = tuple([ends[at] for at in sorted(top)]) or (0,)
-    return symbol(ARENA)
+        ends.append(symbol(name) + aligned(sizes[n]))
+    offsets[prefix + ARENA] = tuple([ends[at] for at in sorted(top)]) or (0,)
+    return symbol(prefix + ARENA)
 
 
 def _fence(slots: list[_Slot], guard: int) -> tuple[int, tuple[int, ...]]:

@@ -14,14 +14,15 @@ over programs is tested as a pass over graphs is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ...ir.dims import is_at_least, substitute
+from ...ir.dims import Dim, is_at_least, substitute
 from ...ir.errors import GraphError, LaminaError
 from ...ir.execute import run_reference
 from ...ir.kernel.affine import Extent
@@ -30,6 +31,7 @@ from ...ir.kernel.interpret import interpret as interpret_kernel
 from ...ir.kernel.types import NUMPY
 from ...ir.op import Op
 from ...ir.printing import Namer
+from ...ir.recur import MOST, in_turn
 from ...ir.specialise import sized
 from ...ir.types import Type
 from ..schedules.steps import Schedule
@@ -118,7 +120,38 @@ class Host:
         return f"host.{op}"
 
 
-Step = Call | Alias | Host
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A program that runs `count` times: `ir/recur.py` says what it is given, and what is kept.
+
+    body: its params are elements of the first inputs, states, and what is the same for all; its results the
+    new states, and elements of the other outputs.
+    """
+
+    body: Program
+    count: Extent
+    sequences: int
+    kept: tuple[bool, ...]
+    back: bool
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+
+    @property
+    def name(self) -> str:
+        return f"repeat.{self.body.name}"
+
+    @property
+    def states(self) -> range:
+        """The positions of the states among the inputs."""
+        return range(self.sequences, self.sequences + len(self.kept))
+
+    @property
+    def is_whole(self) -> tuple[bool, ...]:
+        """For each output whether it has an element of every run, or is the last state."""
+        return (*self.kept, *(True for _ in self.outputs[len(self.kept) :]))
+
+
+Step = Call | Alias | Host | Repeat
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +180,15 @@ class Program:
     def hosts(self) -> tuple[Host, ...]:
         return tuple(step for step in self.steps if isinstance(step, Host))
 
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Repeat))
+
+    @property
+    def all_calls(self) -> tuple[Call, ...]:
+        """Those inside of what repeats, too."""
+        return (*self.calls, *(call for step in self.repeats for call in step.body.all_calls))
+
     def arrays(self) -> Iterator[Array]:
         """Every array, in order of definition."""
         yield from self.params
@@ -173,6 +215,8 @@ class Program:
             elif isinstance(step, Host):
                 attrs = {name: sized(value, sizes) for name, value in step.attrs.items()}
                 changes = {"types": sized(step.types, sizes), "attrs": attrs}
+            elif isinstance(step, Repeat):
+                changes = {"body": step.body.at(sizes), "count": substitute(step.count, sizes)}
             steps.append(replace(step, inputs=inputs, outputs=outputs, **changes))
         return Program(
             self.name,
@@ -227,6 +271,8 @@ def verify(program: Program) -> Program:
                     f"program {program.name}: an alias has elements of its source",
                     f"{source}, {view} from element {step.offset} on",
                 )
+        elif isinstance(step, Repeat):
+            _repeat_fits(program, step)
         else:
             _host_fits(program, step)
         for array in step.outputs:
@@ -260,6 +306,40 @@ def _fits(program: Program, call: Call, arrays: tuple[Array, ...], buffers: tupl
             f"program {program.name}: the arrays of a call are those its kernel says",
             f"call: {call.name}({', '.join(map(repr, arrays))})",
             f"kernel: {', '.join(map(str, buffers))}",
+        )
+
+
+def _repeat_fits(program: Program, step: Repeat) -> None:
+    """The arrays are those of the body, with a dimension before where they are of all runs."""
+    body = verify(step.body)
+    pairs = [
+        *zip(step.inputs, body.params, (n < step.sequences for n in range(len(step.inputs)))),
+        *zip(step.outputs, body.results, step.is_whole),
+    ]
+    is_one = (
+        step.sequences
+        and (len(step.inputs), len(step.outputs)) == (len(body.params), len(body.results))
+        and step.states.stop <= len(body.params)
+        and len(step.kept) <= len(body.results)
+    )
+    states = [body.params[at] for at in step.states] if is_one else []
+    if (
+        not is_one
+        or any(
+            (a.dtype, a.shape) != (b.dtype, (step.count, *b.shape) if all_ else b.shape)
+            for a, b, all_ in pairs
+        )
+        or any((a.dtype, a.shape) != (b.dtype, b.shape) for a, b in zip(states, body.results))
+        or body.hosts
+        or body.repeats
+        or any(at is not None for at in body.into)
+        or not isinstance(step.count, Dim)
+        and not 0 < step.count <= MOST
+    ):
+        raise GraphError(
+            f"program {program.name}: the arrays of what repeats are those of its body, of kernels alone",
+            f"step: {step.name}({', '.join(map(repr, step.inputs))}) -> {', '.join(map(repr, step.outputs))}",
+            f"body: ({', '.join(map(repr, body.params))}) -> {', '.join(map(repr, body.results))}",
         )
 
 
@@ -303,10 +383,26 @@ def interpret(program: Program, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
             results: Any = (elements.reshape(view.shape),)
         elif isinstance(step, Host):
             results = run_host(step, given)
+        elif isinstance(step, Repeat):
+            results = run_repeat(step, given, interpret)
         else:
             results = interpret_kernel(step.kernel, *given)
         values.update(zip(step.outputs, results, strict=True))
     return tuple(np.array(values[r]) for r in program.results)
+
+
+def run_repeat(
+    step: Repeat, arrays: list[Any], run: Callable[..., Sequence[np.ndarray]]
+) -> tuple[np.ndarray, ...]:
+    """What a program that repeats makes of the arrays; `run(body, *arrays)` gives the results of one time."""
+    return in_turn(
+        partial(run, step.body),
+        arrays,
+        count=int(step.count),
+        sequences=step.sequences,
+        kept=step.kept,
+        back=step.back,
+    )
 
 
 def run_host(step: Host, arrays: list[Any]) -> tuple[np.ndarray, ...]:

@@ -13,10 +13,11 @@
       %s: f32[4,3], %i: i64[4,3] = host.sort(%y: f32[4,3]) {dim=1, descending=False, stable=False}
     }
 
-Kernels stand once, before the program; those of one name are told apart by a number: matmul.1.  Constants of
-at most FEW elements are spelled, a larger one is given by a digest of its bytes, and its data beside the
-text.  Types of a host step's operands are those that its op is asked for.  `str(program)` is shorter, and for
-people.
+Kernels stand once, before the program; those of one name are told apart by a number: matmul.1.  So do the
+programs that one repeats: `%h: f32[9,8] = repeat.step(%x) {count=9, sequences=1, kept=(), back=False}`.
+Constants of at most FEW elements are spelled, a larger one is given by a digest of its bytes, and its data
+beside the text.  Types of a host step's operands are those that its op is asked for.  `str(program)` is
+shorter, and for people.
 """
 
 from __future__ import annotations
@@ -42,32 +43,41 @@ from ...ir.types import LARGEST, RANK, Type
 from ..schedules.steps import TEXT as SCHEDULE
 from ..schedules.steps import Schedule
 from ..schedules.steps import parse as parse_schedule
-from .program import Alias, Array, Call, Host, Program, Step
+from .program import Alias, Array, Call, Host, Program, Repeat, Step
 
 FEW = 16  # elements of a constant that are spelled
 KERNEL = re.compile(r"kernel (\w+)((?:\.\d+)?)(?=[\[(])", re.ASCII)
 KERNEL_END = re.compile(r"\n\}[ \t]*(?=\n|$)")
 SHAPE = re.compile(r"(\w+)\[((?:\d{1,19}(?:,\d{1,19})*)?)\]", re.ASCII)
 HELD = re.compile(r"@([A-Za-z_][A-Za-z0-9_.]*)")
+REPEATED = "count", "sequences", "kept", "back"  # what the text of a program that repeats says
 DIGEST = re.compile(r"[0-9a-f]{16}(?!\w)")
 
 
 # ---- written -----------------------------------------------------------------------------------------------
 def program_text(program: Program) -> str:
     """Kernels, arrays and steps, all that `parse` needs but the data of large constants."""
-    names = _names(program)
     labels, texts = _labelled(program)
+    namer, bodies = Namer(), dict[Program, str]()
+    for body in dict.fromkeys(step.body for step in program.repeats):
+        bodies[body] = namer.name(body.name)
+        texts.append(_text(body, bodies[body], labels, {}))
+    return "\n".join([*texts, _text(program, program.name, labels, bodies)])
+
+
+def _text(program: Program, name: str, labels: Mapping[Kernel, str], bodies: Mapping[Program, str]) -> str:
+    names = _names(program)
     params = ", ".join(f"%{names[p]}: {p.type}" for p in program.params)
     results = ", ".join(
         f"{_name(r, program, names)}" + ("" if at is None else f" into %{names[program.params[at]]}")
         for r, at in zip(program.results, program.into, strict=True)
     )
-    lines = [*texts, f"program {program.name}({params}) -> ({results}) {{"]
+    lines = [f"program {name}({params}) -> ({results}) {{"]
     for array, data in program.constants.items():
         lines.append(f"  @{names[array]}: {array.type} = {_data_text(data)}")
     for step in program.steps:
         outputs = ", ".join(f"%{names[o]}: {o.type}" for o in step.outputs)
-        lines.append(f"  {outputs} = {_step_text(step, program, names, labels)}")
+        lines.append(f"  {outputs} = {_step_text(step, program, names, labels, bodies)}")
     return "\n".join([*lines, "}"])
 
 
@@ -95,7 +105,7 @@ def _labelled(program: Program) -> tuple[dict[Kernel, str], list[str]]:
     labels: dict[Kernel, str] = {}
     by_text: dict[str, str] = {}
     texts = []
-    for kernel in dict.fromkeys(call.kernel for call in program.calls):
+    for kernel in dict.fromkeys(call.kernel for call in program.all_calls):
         text = str(kernel)
         if text not in by_text:
             by_text[text] = label = namer.name(kernel.name)
@@ -104,13 +114,22 @@ def _labelled(program: Program) -> tuple[dict[Kernel, str], list[str]]:
     return labels, texts
 
 
-def _step_text(step: Step, program: Program, names: Mapping[Array, str], labels: Mapping[Kernel, str]) -> str:
+def _step_text(
+    step: Step,
+    program: Program,
+    names: Mapping[Array, str],
+    labels: Mapping[Kernel, str],
+    bodies: Mapping[Program, str],
+) -> str:
     inputs = [_name(array, program, names) for array in step.inputs]
     if isinstance(step, Call):
         how = "" if step.how is None else f" by {step.how}"
         return f"{labels[step.kernel]}({', '.join(inputs)}){how}"
     if isinstance(step, Alias):
         return f"alias({inputs[0]})" + (f" {{offset={step.offset}}}" if step.offset else "")
+    if isinstance(step, Repeat):
+        attrs = ", ".join(f"{k}={attr_text(getattr(step, k))}" for k in REPEATED)
+        return f"repeat.{bodies[step.body]}({', '.join(inputs)}) {{{attrs}}}"
     typed = (i if t is None else f"{i}: {t}" for i, t in zip(inputs, step.types, strict=True))
     attrs = ", ".join(f"{k}={attr_text(v)}" for k, v in step.attrs.items())
     return f"host.{step.op.name}({', '.join(typed)})" + (f" {{{attrs}}}" if attrs else "")
@@ -155,6 +174,16 @@ class _Reader(Reader):
         kernels: dict[str, Kernel] = {}
         while self.next_is("kernel"):
             self.kernel(kernels)
+        self.bodies: dict[str, Program] = {}
+        while True:
+            at, program = self.at, self.one(kernels)
+            if not self.next_is("program"):
+                return program
+            if program.name in self.bodies:
+                raise self.error(f"a program {program.name} stands there already", at)
+            self.bodies[program.name] = program
+
+    def one(self, kernels: dict[str, Kernel]) -> Program:
         self.arrays: dict[str, Array] = {}
         self.expect("program ")
         name = self.need(NAME, "the program's name")[0]
@@ -297,9 +326,23 @@ class _Reader(Reader):
             if attrs or type(offset) is not int or len(inputs) != 1 or len(made) != 1:
                 raise self.error("an alias is %view: type = alias(%source) {offset=int}", at)
             return Alias(inputs, made, offset)
+        if called.startswith("repeat."):
+            return self.repeat(at, called.removeprefix("repeat."), inputs, made)
         if called not in kernels:
             raise self.error(f"no kernel is called {called!r}", at)
         return Call(kernels[called], inputs, made, self.how() if self.take("by ") else None)
+
+    def repeat(self, at: int, name: str, inputs: tuple, made: tuple) -> Repeat:
+        attrs = self.attrs()
+        kept = attrs.get("kept")
+        if name not in self.bodies or tuple(attrs) != REPEATED or not isinstance(kept, tuple):
+            raise self.error("what repeats is %y: type = repeat.name(...) {count, sequences, kept, back}", at)
+        count, sequences, back = (attrs[k] for k in ("count", "sequences", "back"))
+        if not all(type(n) is int and 0 <= n < LARGEST for n in (count, sequences)) or not all(
+            type(k) is bool for k in (*kept, back)
+        ):
+            raise self.error("the attrs of what repeats are numbers, and whether states are kept", at)
+        return Repeat(self.bodies[name], count, sequences, kept, back, inputs, made)
 
     def output(self) -> Array:
         at, name = self.at, self.need(VALUE, "a step (%name: type = kernel(...)), or '}'")[1]
