@@ -59,15 +59,33 @@ def _step_gru(projected: Tensor, state: State, weight: Tensor, bias: Tensor | No
     return (ops.gru_gates(projected, ops.linear(state[0], weight, bias), state[0]),)
 
 
+# All steps of sequences of one length take the same of all steps [T, B, gates * H], and what to begin with;
+# they give each tensor of the state at all times.
+def _all_tanh(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None, back: bool) -> State:
+    return (ops.rnn_layer(projected, *state, weight, bias, back=back),)
+
+
+def _all_relu(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None, back: bool) -> State:
+    return (ops.rnn_layer(projected, *state, weight, bias, nonlinearity="relu", back=back),)
+
+
+def _all_lstm(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None, back: bool) -> State:
+    return tuple(ops.lstm_layer(projected, *state, weight, bias, back=back))
+
+
+def _all_gru(projected: Tensor, state: State, weight: Tensor, bias: Tensor | None, back: bool) -> State:
+    return (ops.gru_layer(projected, *state, weight, bias, back=back),)
+
+
 class _Gates:
-    """What tells recurrent networks apart: how many gates, how many tensors of state, and a step."""
+    """What tells recurrent networks apart: how many gates, how many tensors of state, a step, all steps."""
 
-    def __init__(self, count: int, states: int, step: Callable[..., State]):
-        self.count, self.states, self.step = count, states, step
+    def __init__(self, count: int, states: int, step: Callable[..., State], steps: Callable[..., State]):
+        self.count, self.states, self.step, self.steps = count, states, step, steps
 
 
-TANH, RELU = _Gates(1, 1, _step_tanh), _Gates(1, 1, _step_relu)
-LSTM_GATES, GRU_GATES = _Gates(4, 2, _step_lstm), _Gates(3, 1, _step_gru)
+TANH, RELU = _Gates(1, 1, _step_tanh, _all_tanh), _Gates(1, 1, _step_relu, _all_relu)
+LSTM_GATES, GRU_GATES = _Gates(4, 2, _step_lstm, _all_lstm), _Gates(3, 1, _step_gru, _all_gru)
 
 
 def _shape_error(name: str, what: str, wanted: tuple, got: Tensor) -> ShapeError:
@@ -196,15 +214,34 @@ class RNNBase(Module):
         return list(self._parameters)
 
     # ---- one direction of one layer ----
+    def _evenly(self, input: Tensor, state: State, weights: list[Parameter], back: bool) -> tuple:
+        """The outputs [T, B, H] of sequences [T, B, features] of one length, and the last state."""
+        time, batch, features = input.shape
+        rows = input.reshape(time * batch, features)
+        projected = ops.linear(rows, weights[0], weights[2] if self.bias else None)
+        if self.proj_size or any(x.dtype is not projected.dtype for x in (*state, *weights[1:])):
+            if not time:
+                raise ShapeError(
+                    f"{type(self).__name__}: a sequence must have at least one step", f"input: {input._meta}"
+                )
+            outputs, last = self._walk(projected, [batch] * time, state, weights, back)
+            return outputs.reshape(time, batch, outputs.shape[1]), last
+        projected = projected.reshape(time, batch, projected.shape[1])
+        made = self.gates.steps(projected, state, weights[1], weights[3] if self.bias else None, back)
+        return made[0], tuple([each[0 if back else -1] for each in made])
+
     def _walk(
-        self, rows: Tensor, sizes: list[int], state: State, weights: list[Parameter], back: bool
+        self, projected: Tensor, sizes: list[int], state: State, weights: list[Parameter], back: bool
     ) -> tuple:
-        """The outputs, flat as `rows`, and the last state.  sizes: how many sequences reach each step."""
-        weight_ih, weight_hh = weights[:2]
-        bias_ih, bias_hh = weights[2:4] if self.bias else (None, None)
+        """The outputs, flat as the inputs' share of the gates, and the last state.
+
+        sizes: how many sequences reach each step.
+        """
+        weight_hh = weights[1]
+        bias_hh = weights[3] if self.bias else None
         narrow = weights[-1] if self.proj_size else None
         step, first = self.gates.step, state
-        blocks = Rows.apply(ops.linear(rows, weight_ih, bias_ih), sizes)
+        blocks = Rows.apply(projected, sizes)
         times = range(len(sizes))
         outputs: list = [None] * len(sizes)
         ended: list[State] = []
@@ -225,17 +262,25 @@ class RNNBase(Module):
             state = tuple(ops.cat(parts) for parts in zip(state, *reversed(ended)))
         return ops.cat(outputs), state
 
-    def _layers(self, rows: Tensor, sizes: list[int], states: State) -> tuple[Tensor, State]:
-        """The outputs of the last layer, and the last states stacked."""
+    def _layers(self, rows: Tensor, sizes: list[int] | None, states: State) -> tuple[Tensor, State]:
+        """The outputs of the last layer, and the last states stacked.
+
+        sizes: how many sequences reach each step, where rows are of all of them; None for [T, B, features].
+        """
         every, last = self.all_weights, []
         for layer in range(self.num_layers):
             outputs = []
             for way in range(self.directions):
                 at = layer * self.directions + way
-                out, state = self._walk(rows, sizes, tuple(s[at] for s in states), every[at], way == 1)
+                first, weights = tuple(s[at] for s in states), every[at]
+                if sizes is None:
+                    out, state = self._evenly(rows, first, weights, way == 1)
+                else:
+                    projected = ops.linear(rows, weights[0], weights[2] if self.bias else None)
+                    out, state = self._walk(projected, sizes, first, weights, way == 1)
                 outputs.append(out)
                 last.append(state)
-            rows = outputs[0] if len(outputs) == 1 else ops.cat(outputs, 1)
+            rows = outputs[0] if len(outputs) == 1 else ops.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 rows = F.dropout(rows, self.dropout, self.training)
         return rows, tuple(ops.stack(parts) for parts in zip(*last))
@@ -285,12 +330,8 @@ class RNNBase(Module):
         alone = input.ndim == 2
         swapped = self.batch_first and not alone
         x = input.unsqueeze(1) if alone else input.transpose(0, 1) if swapped else input
-        time, batch = x.shape[:2]
-        if not time:
-            raise ShapeError(f"{name}: a sequence must have at least one step", f"input: {input._meta}")
-        states = self._start(x, batch, hx, alone, None)
-        rows, states = self._layers(x.reshape(time * batch, x.shape[2]), [batch] * time, states)
-        output = rows.reshape(time, batch, rows.shape[1])
+        states = self._start(x, x.shape[1], hx, alone, None)
+        output, states = self._layers(x, None, states)
         if alone:
             return self._result(output.squeeze(1), tuple(s.squeeze(1) for s in states))
         return self._result(output.transpose(0, 1) if swapped else output, states)
