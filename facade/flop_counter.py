@@ -40,8 +40,19 @@ def _towards_weight(types: Sequence[Type], out: Type) -> int:
     return int(2 * prod(types[0].shape) * prod(out.shape[1:]))
 
 
+def _layer(types: Sequence[Type], out: Type) -> int:
+    """The products with the hidden weight."""
+    return int(2 * prod(types[0].shape) * types[1].shape[-1])
+
+
+def _attention(types: Sequence[Type], out: Type) -> int:
+    query, key, value = (t.shape for t in types[:3])
+    return int(2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1]))
+
+
 FORMULAS: dict[str, Callable[[Sequence[Any], Any], int]] = {
-    "matmul": _product, "linear": _product,
+    "matmul": _product, "linear": _product, "attention": _attention,
+    "lstm_layer": _layer, "gru_layer": _layer, "rnn_layer": _layer,
     "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution,
     "conv_input_grad": _towards_input, "conv_weight_grad": _towards_weight,
 }  # fmt: skip
