@@ -362,17 +362,19 @@ class _Fusion:
                 group.before |= maker.mask | maker.before
 
     def goes_on(self, maker: _Group, group: _Group) -> bool:
-        """Whether a group is one elementwise op on one value of the other, of its shape.
+        """Whether a group is one elementwise op on one value of the other, of its shape, or that value with
+        other dimensions of size 1.
 
         That can be said wherever the value is, so that `compose` need not be asked after each op of a chain.
         """
-        (n, *more), made = group.nodes, 0
-        if more or not self.nodes[n].op.traits.elementwise:
+        n, *more = group.nodes
+        node, made = self.nodes[n], 0
+        if more or not (node.op.traits.elementwise or group.pieces[n].is_alias):
             return False
-        shape = self.nodes[n].outputs[0].shape
-        for v in {v for v in self.nodes[n].inputs if v in self.number}:
+        shape = _long(node.outputs[0].shape) if node.op.traits.view else node.outputs[0].shape
+        for v in {v for v in node.inputs if v in self.number}:
             if maker.mask >> self.number[v] & 1:
-                made += 1 if v.shape == shape else 2
+                made += 1 if shape == (_long(v.shape) if node.op.traits.view else v.shape) else 2
         return made == 1
 
     def is_narrow(self, group: _Group) -> bool:
@@ -499,6 +501,11 @@ def body_of(nodes: Sequence[Node], inputs: Iterable[Value], outputs: Iterable[Va
     made = tuple(substituted(node, became) for node in nodes)
     graph = Graph("", tuple(params), made, tuple(outputs))
     return graph.replace(name=kernel_name(graph))
+
+
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes but for those of 1."""
+    return tuple(n for n in shape if n != 1)
 
 
 def is_number(value: Value) -> bool:

@@ -19,7 +19,6 @@ from ...ir.errors import GraphError
 from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ...ir.kernel.scalar import Expr, Ref, ref
-from ...ir.kernel.verify import verify as verify_kernel
 from ...ir.memo import MEMO
 from .memory_plan import MemoryPlan, Move, Place, aligned, declared, failing, room, roots
 from .program import Array, Call, Program, Step
@@ -231,10 +230,9 @@ class _Planner:
             return over[n] == position
         if position in over.values() or step.how is not None:
             return False
-        kernel = in_place(step.kernel, n, position)
-        if kernel is None:
+        if not may_be_in_place(step.kernel, n, position):
             return False
-        self.steps[number] = replace(step, kernel=kernel)
+        self.steps[number] = replace(step, kernel=in_place(step.kernel, n, position))
         return True
 
     def slot(self, array: Array) -> _Slot:
@@ -354,20 +352,29 @@ def _fence(slots: list[_Slot], guard: int) -> tuple[int, tuple[int, ...]]:
 
 
 @lru_cache(MEMO)
-def in_place(kernel: Kernel, output: int, source: int) -> Kernel | None:
-    """The kernel with that output in place of that input, or None where it may not or had better not be.
+def may_be_in_place(kernel: Kernel, output: int, source: int) -> bool:
+    """Whether that output may be in place of that input, and had better be.
 
     y[i, j] = x[i, j] + b[j] -> y inplace x: only for pointwise kernels whose reads keep the order of the
     axes, since a kernel in place is computed once a point and never through transposed registers.
     """
     out, given = kernel.outputs[output], kernel.inputs[source]
-    if (given.dtype, given.shape, given.layout) != (out.dtype, out.shape, out.layout):
-        return None
-    if not _is_pointwise(kernel, out) or not _reads_where_it_writes(kernel, out, given):
-        return None
-    outputs = list(kernel.outputs)
-    outputs[output] = Buffer(out.name, out.dtype, out.shape, out.layout, given.name)
-    return verify_kernel(_stores_last(kernel).replace(outputs=tuple(outputs)))
+    return (
+        (given.dtype, given.shape, given.layout) == (out.dtype, out.shape, out.layout)
+        and _is_pointwise(kernel, out)
+        and _reads_where_it_writes(kernel, out, given)
+    )
+
+
+@lru_cache(MEMO)
+def in_place(kernel: Kernel, output: int, source: int) -> Kernel:
+    """The kernel with that output in place of that input, where it may be.
+
+    Not verified: a kernel may get several such outputs, and is proven when code is made of it.
+    """
+    out, outputs = kernel.outputs[output], list(kernel.outputs)
+    outputs[output] = Buffer(out.name, out.dtype, out.shape, out.layout, kernel.inputs[source].name)
+    return _stores_last(kernel).replace(outputs=tuple(outputs))
 
 
 def _stores_last(kernel: Kernel) -> Kernel:

@@ -17,7 +17,7 @@ from collections import deque
 
 from ...ir.dims import hint
 from .memory_plan import failing, roots
-from .plan_memory import in_place
+from .plan_memory import may_be_in_place
 from .program import Alias, Array, Call, Program, Step
 
 MOST = 16  # steps that are put forward for one's sake
@@ -68,7 +68,7 @@ class _Order:
         positions = [n for n, array in enumerate(step.inputs) if self.root[array] is param]
         n = step.outputs.index(output)
         return not positions or (
-            len(positions) == 1 and step.how is None and in_place(step.kernel, n, positions[0]) is not None
+            len(positions) == 1 and step.how is None and may_be_in_place(step.kernel, n, positions[0])
         )
 
     def steps(self) -> tuple[Step, ...]:
