@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..dims import Dim, is_at_least, substitute
 
@@ -53,7 +54,7 @@ class Affine:
     def coefficient(self, name: str) -> Extent:
         return next((c for n, c in self.terms if n == name), 0)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.terms)
 

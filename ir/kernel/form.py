@@ -336,7 +336,8 @@ class Kernel:
 
         Raises KernelError where operands disagree.
         """
-        return dtype_of(expr, self.buffers, self.dtypes, self._dtype_memo)
+        known = self._dtype_memo
+        return known[expr] if expr in known else dtype_of(expr, self.buffers, self.dtypes, known)
 
     @cached_property
     def _free(self) -> dict[Expr, frozenset[str]]:

@@ -78,7 +78,7 @@ class _Group:
 
     mask: a bit for each node.  before: the nodes of the groups that it needs.  anchor: the node whose stages
     lay out the parallel axes, None where all are elementwise.  elements: of the largest result.  host: it has
-    no kernel that others could be part of.
+    no kernel that others could be part of.  inputs, outputs: what `_Fusion` has found them to be.
     """
 
     nodes: list[int]
@@ -88,6 +88,8 @@ class _Group:
     anchor: int | None
     elements: int
     host: bool = False
+    inputs: list[Value] | None = None
+    outputs: list[Value] | None = None
 
     @property
     def stages(self) -> Piece | None:
@@ -201,11 +203,11 @@ class _Fusion:
         """
         if maker.ends:
             return False
+        if maker.stages is not None and not group.heavy:
+            return self.after_stages(maker, group)
         apart = not self.kept(maker, group)  # no one else needs what is made
         if group.heavy:
             return self.before_heavy(maker, group, apart)
-        if maker.stages is not None:
-            return self.after_stages(maker, group)
         if group.stages is not None:
             if maker.elements in (group.work, group.stages.points):
                 return apart or late and self.is_busy(group) and not group.ends and maker.weight <= AGAIN
@@ -259,11 +261,7 @@ class _Fusion:
     def kept(self, group: _Group, other: _Group) -> bool:
         """Whether anything but `other` needs what the group makes."""
         inside = group.mask | other.mask
-        return any(
-            v in self.results or self.users.get(v, 0) & ~inside
-            for n in group.nodes
-            for v in self.nodes[n].outputs
-        )
+        return any(v in self.results or self.users[v] & ~inside for v in self.outputs(group))
 
     # ---- joining
     def join(self, one: _Group, two: _Group) -> None:
@@ -277,9 +275,10 @@ class _Fusion:
         if not (self.is_narrow(made) if self.goes_on(one, two) else self.sayable(made)):
             return
         self.put([one, two], [made])
+        mask, all_of_it = made.mask, made.mask | made.before
         for group in self.groups:
-            if group.before & made.mask:
-                group.before |= made.mask | made.before
+            if group.before & mask:
+                group.before |= all_of_it
 
     def grouped(self, nodes: Iterable[int], pieces: dict[int, Piece]) -> _Group:
         nodes = sorted(nodes)
@@ -398,25 +397,18 @@ class _Fusion:
 
     def inputs(self, group: _Group) -> list[Value]:
         """What the group reads of others, in order of use, but for scalars known now."""
-        return list(
-            dict.fromkeys(
-                v
-                for n in group.nodes
-                for v in self.nodes[n].inputs
-                if v is not None
-                and not (v in self.number and group.mask >> self.number[v] & 1)
-                and not is_number(v)
-            )
-        )
+        if group.inputs is None:
+            read = dict.fromkeys(v for n in group.nodes for v in self.nodes[n].inputs if v is not None)
+            made = {v for n in group.nodes for v in self.nodes[n].outputs}
+            group.inputs = [v for v in read if v not in made and not is_number(v)]
+        return group.inputs
 
     def outputs(self, group: _Group) -> list[Value]:
         """What others read of the group, and the graph's results among it."""
-        return [
-            v
-            for n in group.nodes
-            for v in self.nodes[n].outputs
-            if v in self.results or self.users.get(v, 0) & ~group.mask
-        ]
+        if group.outputs is None:
+            made = [v for n in group.nodes for v in self.nodes[n].outputs]
+            group.outputs = [v for v in made if v in self.results or self.users.get(v, 0) & ~group.mask]
+        return group.outputs
 
     def body(self, group: _Group) -> Graph:
         """The graph of a group: it shares values with the graph around it, but for constants."""

@@ -14,18 +14,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from ...ir.dims import Dim, is_at_least, symbol, symbols_of
 from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
 from ...ir.kernel.scalar import Coordinate, Expr, read, walk
 from ...ir.kernel.substitute import Substitution
+from ...ir.memo import MEMO
 from .index_check import from_data
 
 EXTENT = symbol("extent")  # what `generalised` puts for the slowest axis
 
 
+@lru_cache(MEMO)
 def collapsed(kernel: Kernel) -> Kernel:
     """The same kernel over as few axes and dims as it needs; its arrays are the same memory, but flat."""
     return _merged(_flattened(_without_units(kernel)))

@@ -104,7 +104,7 @@ class Product:
         along = (a for a in names(kernel.parallel) if all(o.coefficient(a) == 1 for o in offsets))
         return next(along, None)
 
-    @property
+    @cached_property
     def by_columns(self) -> Product | None:
         """The product whose right factor alone has the columns; None where both have, or none."""
         found = Product(self.kernel, self.stage, self._along not in self.n)
