@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
@@ -408,10 +409,13 @@ def _text(graph: Graph) -> str:
 @cache
 def version() -> str:
     """What tells one state of the compiler's own files from another: their names, sizes and times."""
-    root = Path(__file__).resolve().parent.parent
-    files = [f for room in ("ir", "passes", "runtime", "jit") for f in sorted((root / room).rglob("*.py"))]
-    told = [(str(f.relative_to(root)), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    root, told = str(Path(__file__).resolve().parent.parent), []
+    for room in ("ir", "passes", "runtime", "jit"):
+        for folder, _, files in os.walk(f"{root}/{room}"):  # pathlib takes 11 ms, this 3
+            for path in (f"{folder}/{file}" for file in files if file.endswith(".py")):
+                about = os.stat(path)
+                told.append((path.removeprefix(root), about.st_size, about.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(told)).encode()).hexdigest()
 
 
 def forget() -> None:

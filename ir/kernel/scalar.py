@@ -251,6 +251,9 @@ def _intern(cls: type[Expr], *values: Any) -> Any:
     key: tuple = (cls, *values)
     if cls is Const:  # 0.0, -0.0, 0 and False are four constants, and nan is one
         key = (cls, type(values[0]), repr(values[0]), values[1])
+    found = _interned.get(key)
+    if found is not None:
+        return found
     with _lock:
         found = _interned.get(key)
         if found is None:
