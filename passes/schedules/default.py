@@ -25,7 +25,9 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     axes = _vector_axes(kernel)
     if not axes:
         return Schedule(Scalar(names(kernel.parallel)[-1] if kernel.parallel else None))
-    vector = max(axes, key=lambda axis: _contiguity(kernel, axis, target))
+    stores = [(stage, kernel.buffers[stage.buffer].offset(stage.index)) for stage in kernel.stores]
+    loads = [(s, kernel.buffers[access.buffer].offset(access.index)) for s, access in kernel.reads]
+    vector = max(axes, key=lambda axis: _contiguity(kernel, axis, loads, stores, target))
     if not lanes_apart(kernel, vector):
         return Schedule(Scalar(vector))
     held = max(1, min(_most_vectors(kernel, vector), _size(kernel, vector) // target.lanes))
@@ -130,14 +132,20 @@ def lanes_apart(kernel: Kernel, vector: str) -> bool:
     )
 
 
-def _contiguity(kernel: Kernel, axis: str, target: Target) -> tuple[bool, int, int]:
+def _contiguity(
+    kernel: Kernel,
+    axis: str,
+    loads: list[tuple[Stage, Affine]],
+    stores: list[tuple[Stage, Affine]],
+    target: Target,
+) -> tuple[bool, int, int]:
     """Whether the axis fills a vector; how many elements have stride 1 along it; stores break ties.
+
+    loads, stores: the kernel's, with the offsets of what they read and write.
 
     Where an instruction may leave lanes out, a short parallel axis that all stores are contiguous in does
     too: a row of 10 takes one masked store, where 16 rows at once took 10 scattered ones.
     """
-    stores = [(stage, kernel.buffers[stage.buffer].offset(stage.index)) for stage in kernel.stores]
-    loads = [(s, kernel.buffers[access.buffer].offset(access.index)) for s, access in kernel.reads]
     reached = sum(_points(stage, offset) for stage, offset in loads + stores if offset.coefficient(axis) == 1)
     stored = sum(offset.coefficient(axis) == 1 for _, offset in stores)
     masked = axis in kernel.parallel_names and stored == len(stores) and target.has_masks
