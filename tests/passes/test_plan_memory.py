@@ -15,14 +15,16 @@ from sample_programs import (
     two_outputs,
 )
 
-from lamina.ir.errors import GraphError
+from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.ir.kernel.types import NUMPY
+from lamina.passes.llvm.link import link
 from lamina.passes.programs import plan_memory as module
 from lamina.passes.programs.memory_plan import MemoryPlan, Place, aligned, verify
 from lamina.passes.programs.plan_memory import in_place, may_be_in_place, plan_memory
 from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, run_host
+from lamina.passes.schedules.target import BASELINE
 
 SEEDS = range(150)
 SCRATCH = 100  # bytes for every second call: not a multiple of the alignment
@@ -171,6 +173,17 @@ def test_what_had_better_not_be_in_place():
     assert not may_be_in_place(add_row(x, row).kernel, 0, 1)  # another shape
     assert may_be_in_place(add_row(x, row).kernel, 0, 0)
     assert str(in_place(add_row(x, row).kernel, 0, 0).outputs[0]) == "y: f32[5,5] inplace a"
+
+
+def test_no_code_is_made_of_what_can_not_be_in_place(monkeypatch):
+    x = Array("x", "f32", (4, 4))
+    half = pointwise("half", "(%a * 0.5)", x)
+    flip = transpose(half.outputs[0])
+    program = Program("flips", (x,), (half, flip), flip.outputs)
+    link(program, BASELINE)
+    monkeypatch.setattr(module, "may_be_in_place", lambda kernel, output, source: True)
+    with pytest.raises(KernelError, match="no code is made of an unsound kernel"):
+        link(program, BASELINE)
 
 
 def test_one_operand_twice_is_not_overwritten():
