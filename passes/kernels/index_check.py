@@ -95,6 +95,8 @@ def _span(kernel: Kernel, expr: Expr) -> tuple[Extent, Extent] | None:
                     return a * c, a * d
                 if name == "remainder" and c == d and is_at_least(c, 1):
                     return 0, d - 1
+                if name == "floor_div" and c == d and is_at_least(c, 1):
+                    return a // c, b // c
     return None
 
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...ir.dims import Dim, Undecided, evaluate, hint, limits, substitute, symbol
+from ...ir.dims import Dim, Undecided, evaluate, limits, substitute, symbol
 from ...ir.errors import KernelError, Unsayable
 from ...ir.kernel.affine import Affine, Extent
-from ...ir.kernel.form import Buffer, Fold, Kernel, Local, names
+from ...ir.kernel.form import Buffer, Fold, Kernel, Local
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.memo import MEMO
@@ -28,7 +28,15 @@ from ..kernels.residues import residues
 from ..kernels.split_reductions import split_reductions
 from ..programs.program import Call
 from ..schedules.cost import nanoseconds
-from ..schedules.default import default_schedule, runs_once, transposed_axis, unit_axes, units
+from ..schedules.default import (
+    default_schedule,
+    most_kept,
+    runs_once,
+    transposed_axis,
+    unit_axes,
+    units,
+    usual,
+)
 from ..schedules.steps import Residues, Schedule, Winograd
 from ..schedules.target import Target
 from .code import Code, Phase
@@ -37,7 +45,6 @@ from .ranges import OPEN
 from .units import Units
 
 MANY = 16  # tiles of an axis that is left open
-USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
 FEW_UNITS = 16  # below it, long reductions are cut in parts ...
 LONG_UNIT = 20_000.0  # ... where a unit takes this many nanoseconds: the parts are more work in all
 
@@ -169,17 +176,17 @@ def _open_piece(
     at: where %args has the extents of its axes.
     """
     piece, sizes = opened(kernel) or _renamed(kernel)
-    usual = {name: max(hint(size), USUAL) for name, size in sizes.items()}
-    numbers = bind(piece, **usual)
+    numbers = bind(piece, **{name: usual(size) for name, size in sizes.items()})
     own = schedule or default_schedule(numbers, target)
     axes = {axis.name: substitute(axis.extent, sizes) for axis in piece.axes if isinstance(axis.extent, Dim)}
-    own = own.without_arrays(
-        {s.name for s in piece.stages if isinstance(s, Local) and {*names(s.axes)} & axes.keys()}
-    )
+    kept = [s for s in piece.stages if isinstance(s, Local) and s.name in own.kept and s.axes[0].name in axes]
     if most is not None:
-        own = own.with_tiles(axes, most)
+        own = own.with_tiles(axes, most).without_arrays({s.name for s in kept})
+        kept = []
     tiled = [axis for axis in axes if own.tiles.get(axis, 1) > 1]
-    if {*own.peeled, *own.packed.values()} & axes.keys() or runs_once(piece) and tiled or _holds(piece, axes):
+    if {*own.peeled, *own.packed.values()} & axes.keys() - {own.axis} or runs_once(piece) and tiled:
+        return None
+    if _holds(piece, axes):
         return None
     try:
         with limits(dict.fromkeys(piece.symbols, (1, OPEN))):
@@ -193,9 +200,10 @@ def _open_piece(
     points_of_once = math.prod(int(numbers.extents[axis]) for axis in axes)  # a remainder may be none
     each = nanoseconds(numbers, own, target) / max(points_of_once, 1)
     time = _time(each, points)
-    least = tuple((axes[axis], own.tiles[axis]) for axis in tiled if axis in piece.parallel_names)
+    least = [(axes[axis], own.tiles[axis]) for axis in tiled if axis in piece.parallel_names]
+    least += [(most_kept(piece.dtypes[s.name], own) - axes[s.axes[0].name], 0) for s in kept]
     phase = Phase(entry, count, time, serial)
-    return needed, Code(piece, text, (phase,), 0, tuple(sizes[name] for name in piece.symbols), least)
+    return needed, Code(piece, text, (phase,), 0, tuple(sizes[name] for name in piece.symbols), tuple(least))
 
 
 def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]]:

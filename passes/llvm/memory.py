@@ -110,10 +110,16 @@ class Memory(Expressions):
             spread = scaled if spread is None else self.binary("add", spread, scaled)
         lanes = offset.coefficient(self.lane_axis)
         if isinstance(lanes, Dim):  # so far apart are neighbours
-            apart = self.binary("mul nsw", self.ramp("i64", 1), self.splat(self.value(self.size(lanes))))
+            apart = self.apart(lanes)
             spread = apart if spread is None else self.binary("add", self.splat(spread), apart)
             lanes = 0
         return base, constant, lanes, spread
+
+    def apart(self, stride: int | Dim) -> Value:
+        """0, stride, 2 stride, ... one for each lane."""
+        if not isinstance(stride, Dim):
+            return self.ramp("i64", stride)
+        return self.binary("mul nsw", self.ramp("i64", 1), self.splat(self.value(self.size(stride))))
 
     def keeps_inside(self, part: Affine, size: int, axis: str, point: Point, low: Int, high: Int) -> None:
         """Raises KernelError unless 0 <= part < size wherever a loop over `axis` runs, from `low` to `high`.
@@ -175,8 +181,10 @@ class Memory(Expressions):
         self.stays_inside(access, buffer, access.index, point, [])
         dim = next(d for d, part in enumerate(access.index) if isinstance(part, Expr))
         _, last = self.ranges.of(number)
-        panels, width = int(buffer.shape[dim]), int(buffer.shape[-1])
-        if last >= panels or first + self.lanes > width or width != self.schedule.block(axis):
+        panels, width, extent = buffer.shape[dim], int(buffer.shape[-1]), self.kernel.extents[axis]
+        if isinstance(extent, Dim) and panels == (extent + (width - 1)) // width:
+            panels = -(-OPEN // width)
+        if last >= int(panels) or first + self.lanes > width or width != self.schedule.block(axis):
             raise KernelError(
                 f"{self.kernel.name}: the code of {access} may leave {buffer}",
                 f"panel {last} of {panels}, columns {first} to {first + self.lanes - 1} of {width}",
@@ -246,8 +254,8 @@ class Memory(Expressions):
             else:
                 index = self.value(self.whole(part, point))
                 lanes = part.coefficient(self.lane_axis)
-                if lanes:
-                    index = self.binary("add", self.splat(index), self.ramp("i64", lanes))
+                if isinstance(lanes, Dim) or lanes:
+                    index = self.binary("add", self.splat(index), self.apart(lanes))
             if index.lanes:
                 lane = self.both(lane, self.test("icmp ult", index, self.splat(self.value(self.size(size)))))
             else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, Local, names
 from ...ir.kernel.scalar import Ref, ref
+from ..schedules.default import most_kept
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
 from .memory import Memory
@@ -53,9 +55,14 @@ class Results(Memory):
 
     def scratch_address(self, place: Ref, point: Point) -> str:
         (vector,) = place.axes
-        element = ELEMENTS[self.kernel.dtypes[place.name]]
-        length = -(-int(self.kernel.extents[vector]) // self.lanes) * self.lanes
-        self.fits(place, point[vector], 1, self.lanes, length)
+        dtype, extent = self.kernel.dtypes[place.name], self.kernel.extents[vector]
+        element = ELEMENTS[dtype]
+        if isinstance(extent, Dim):  # the code serves what the array holds, in whole vectors
+            self.stays_on_axes(place, Affine(((vector, 1),)), point)
+            length = most_kept(dtype, self.schedule)
+        else:
+            length = -(-extent // self.lanes) * self.lanes
+            self.fits(place, point[vector], 1, self.lanes, length)
         name = self.array(place.name, point, element, length)
         return self.address(element, name, *self.linear(Affine(((vector, 1),)), point))
 

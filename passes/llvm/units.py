@@ -24,7 +24,7 @@ from ..schedules.steps import Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
 from .emit import Emitter
 from .lane_sums import lane_sums
-from .ranges import OPEN, Int, Name, either
+from .ranges import OPEN, Int, Name, Range, either
 from .writer import ELEMENTS, HIGH, LOW, Point, Value, effect
 
 MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap
@@ -102,7 +102,7 @@ class Units(Emitter):
         elif schedule.axis is None or schedule.axis not in corner:
             tiles(points, self.stages)
         elif schedule.axis in schedule.peeled:
-            self.panel(corner, lambda columns: tiles(points, partial(self.columns, corner, columns)))
+            self.panel(corner, partial(tiles, points))
         else:
             tiles(points, partial(self.chunk, corner[schedule.axis]))
 
@@ -264,32 +264,55 @@ class Units(Emitter):
             total = self.name(f"or i64 {total}, {start}")
         return self.name(f"icmp eq i64 {self.name(f'and i64 {total}, 63')}, 0")
 
-    def panel(self, corner: dict[str, Int], act: Callable[[int], None]) -> None:
-        """act(columns) for the columns that a unit has of the vector axis: the last, narrower unit has code
-        of its own."""
+    def panel(self, corner: dict[str, Int], over: Callable[[Act], None]) -> None:
+        """A unit's columns of the vector axis, at the points that `over` goes to: the last, narrower unit has
+        code of its own."""
         axis = self.schedule.axis
         assert axis is not None
-        extent, width = int(self.kernel.extents[axis]), self.schedule.block(axis)
+        extent, width = self.kernel.extents[axis], self.schedule.block(axis)
+        if isinstance(extent, Dim):
+            self.open_panel(axis, self.minus(self.extent(extent), corner[axis]), width, over, corner)
+            return
         whole, rest = divmod(extent, width)
         if not rest or not whole:
-            act(rest or width)
+            over(partial(self.columns, corner, rest or width))
             return
-        number = self.panels[axis]
-        last = self.once(f"icmp eq i64 {number}, {whole}")
-        most = self.ranges.of(number)[1]
-        branches = (
-            (rest, last, (whole, whole)),
-            (width, self.once(f"xor i1 {last}, true"), (0, most - (most == whole))),
-        )
-        for columns, test, numbers in branches:
-            once = Name(self.once(f"zext i1 {test} to i64"))
-            self.ranges.declare(once, 0, 1)
-            with self.ranges.given(number, *numbers):
-                self.loop(0, once, 1, [], effect(partial(self._called, act, columns)), nonempty=False)
+        last = self.once(f"icmp eq i64 {self.panels[axis]}, {whole}")
+        most = self.ranges.of(self.panels[axis])[1]
+        self.where(last, axis, (whole, whole), partial(over, partial(self.columns, corner, rest)))
+        others = self.once(f"xor i1 {last}, true")
+        act = partial(over, partial(self.columns, corner, width))
+        self.where(others, axis, (0, most - (most == whole)), act)
 
-    @staticmethod
-    def _called(act: Callable[[int], None], columns: int, index: Int) -> None:
-        act(columns)
+    def open_panel(
+        self, axis: str, left: Int, width: int, over: Callable[[Act], None], corner: dict[str, Int]
+    ) -> None:
+        """`panel` where the last unit may have any number of columns: its vectors one by one, masked.
+
+        left: the columns from the unit's first one on.
+        """
+        whole = self.once(f"icmp sge i64 {left}, {width}")
+        act = partial(over, partial(self.columns, corner, width))
+        self.where(whole, axis, (0, OPEN // width - 1), act)
+        for first in range(0, width, self.lanes):
+            some = self.once(f"icmp sgt i64 {left}, {first}")
+            some = self.once(f"and i1 {some}, {self.once(f'xor i1 {whole}, true')}")
+            act = partial(over, partial(self.last_columns, corner[axis], first, self.minus(left, first)))
+            self.where(some, axis, (0, OPEN // width), act)
+
+    def where(self, test: str, axis: str, panels: Range, act: Callable[[], None]) -> None:
+        """act() where an i1 holds, which it does in these panels of an axis alone."""
+        once = Name(self.once(f"zext i1 {test} to i64"))
+        self.ranges.declare(once, 0, 1)
+        with self.ranges.given(self.panels[axis], *panels):
+            self.loop(0, once, 1, [], effect(lambda index: act()), nonempty=False)
+
+    def last_columns(self, base: Int, first: int, left: Int, points: list[Point]) -> None:
+        """A vector of the last columns of an open axis, of which so many are left."""
+        assert self.schedule.axis is not None
+        self.mask, self.end = self.lanes_below(left), OPEN
+        self.tile([p | {self.schedule.axis: (base, first)} for p in points])
+        self.mask = None
 
     def columns(self, corner: dict[str, Int], columns: int, points: list[Point]) -> None:
         """The first columns of a unit, in registers together: full vectors, and a masked one."""

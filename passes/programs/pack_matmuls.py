@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ...ir.dims import hint
+from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store
 from ...ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
@@ -27,7 +27,7 @@ from ..kernels.blocking import fresh, squeezed, zero_of
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..schedules.choose_product import PAGE, Size, choose_product
-from ..schedules.default import balanced_tile, instructions, runs_once
+from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
     Block,
     Collapse,
@@ -120,7 +120,7 @@ class _Packing:
         as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
         flat = collapsed(call.kernel)
         roles = by_columns(flat)
-        if roles is None or not _is_fixed(flat, roles):
+        if roles is None:
             return as_it_was
         way = self.chosen(call, flat, roles)
         if way == "plain":
@@ -146,7 +146,7 @@ class _Packing:
 
     def size(self, flat: Kernel, roles: Product) -> Size:
         """What the choice looks at."""
-        extent = {axis: hint(n) for axis, n in flat.extents.items()}
+        extent = {axis: usual(n) for axis, n in flat.extents.items()}
         rows = prod(extent[axis] for axis in flat.free_axes(roles.left) - set(roles.k))
         own = flat.free_axes(roles.right) & set(roles.outer)
         if own:  # products of a batch: each has its own factors
@@ -171,7 +171,7 @@ class _Packing:
     # ---- both factors along the sum
     def is_along(self, flat: Kernel, roles: Product) -> bool:
         """Whether both factors are contiguous along the one summed axis, which fills vectors."""
-        if len(roles.k) != 1 or hint(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
+        if len(roles.k) != 1 or usual(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
             return False
         sides = (_strides(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
         return all(step == 1 for step, _ in sides)
@@ -181,9 +181,9 @@ class _Packing:
         side = 4 if self.target.registers >= 32 and wide == 1 else 2
         sizes = {}
         if roles.row is not None:
-            sizes[roles.row] = balanced_tile(hint(flat.extents[roles.row]), side)
+            sizes[roles.row] = balanced_tile(usual(flat.extents[roles.row]), side)
         most = side * side // sizes.get(roles.row or "", 1)
-        sizes[roles.column] = balanced_tile(hint(flat.extents[roles.column]), most)
+        sizes[roles.column] = balanced_tile(usual(flat.extents[roles.column]), most)
         return Schedule(Collapse(), Vectorise(roles.k[0]), *tiles(sizes), Join())
 
     # ---- panels
@@ -192,7 +192,7 @@ class _Packing:
         call = self.simple_left(call, flat, roles)
         flat = collapsed(call.kernel)
         roles = _sure(by_columns(flat))
-        target, extent = self.target, {axis: hint(n) for axis, n in flat.extents.items()}
+        target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
         height = extent[roles.row] if roles.row else 1
         rows, width = self.tile(flat, roles)
         vectors = width // target.lanes
@@ -215,7 +215,7 @@ class _Packing:
 
     def tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that registers hold."""
-        target, extent = self.target, {axis: hint(n) for axis, n in flat.extents.items()}
+        target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
         dtype = flat.dtypes[roles.stage.name]
         wide = max(1, bits(dtype) // 32)  # registers for a vector
         registers = target.sums
@@ -228,7 +228,9 @@ class _Packing:
         most = registers // (vectors * wide)
         if roles.row and _strides(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
             most = min(most, 8)
-        return balanced_tile(height, most), vectors * target.lanes
+        is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
+        rows = min(most, height) if is_open else balanced_tile(height, most)  # of any number few are left
+        return rows, vectors * target.lanes
 
     def simple_left(self, call: Call, flat: Kernel, roles: Product) -> Call:
         """The call with its left factor computed before, where it would be computed for every panel again."""
@@ -252,11 +254,13 @@ class _Packing:
         free = flat.free_axes(roles.right)
         outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
         summed = [axis for axis in flat.axes if axis.name in roles.k]
-        panel, lane = (Axis(fresh(flat, name), n) for name, n in (("p", -(-columns // width)), ("x", width)))
+        panel = Axis(fresh(flat, "p"), (columns + (width - 1)) // width)
+        lane = Axis(fresh(flat, "x"), width)
         axes = (*outer, panel, *summed, lane)
         shape = tuple(axis.extent for axis in axes)
         column = Affine.of({panel.name: width, lane.name: 1})
-        reads = partial(_guarded, flat, roles.right) if columns % width else None
+        is_padded = isinstance(columns, Dim) or columns % width
+        reads = partial(_guarded, flat, roles.right) if is_padded else None
         value = Substitution(indices={roles.column: column}, reads=reads).expr(roles.right)
         buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         chains = _chains(kernel, flat)
@@ -305,11 +309,6 @@ def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
     if access.other is not None or access in set(walk(old)):
         return access
     return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
-
-
-def _is_fixed(kernel: Kernel, roles: Product) -> bool:
-    """Whether columns and what is summed have numbers of points: what is packed is laid out by them."""
-    return all(isinstance(kernel.extents[axis], int) for axis in (*roles.n, *roles.k))
 
 
 def _sure(roles: Product | None) -> Product:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.dims import Dim
+from ...ir.dims import Dim, evaluate, for_once, hint
 from ...ir.errors import KernelError
-from ...ir.kernel.affine import Affine
+from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
@@ -17,7 +17,16 @@ from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise
 from .target import Target
 
 STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
+USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
+
+
+def usual(extent: Extent) -> int:
+    """The points of an axis to choose by: sizes that are symbols will be large, if they are small now."""
+    if not isinstance(extent, Dim):
+        return extent
+    large = {name: max(size, USUAL) for name, size in for_once().items()}
+    return max(hint(extent), evaluate(extent, large), USUAL)
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -248,6 +257,11 @@ def _kept(kernel: Kernel, vector: str) -> frozenset[str]:
         and kernel.dtypes[s.name] != "bool"
         and _size(kernel, vector) * bits(kernel.dtypes[s.name]) // 8 <= KEPT_BYTES
     )
+
+
+def most_kept(dtype: str, schedule: Schedule) -> int:
+    """The elements of a kept Local along an axis that is left open: a tile's points share the bytes."""
+    return KEPT_BYTES * 8 // bits(dtype) // math.prod(schedule.tiles.values())
 
 
 def units(kernel: Kernel, schedule: Schedule) -> int:

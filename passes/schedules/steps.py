@@ -316,7 +316,7 @@ class Schedule:
         steps = [
             replace(step, size=min(step.size, most)) if isinstance(step, Tile) and step.axis in axes else step
             for step in self.steps
-            if not (isinstance(step, Block) and step.axis in axes)
+            if not (isinstance(step, Block) and step.axis in axes and step.axis not in self.peeled)
         ]
         return Schedule(*[s for s in steps if not (isinstance(s, Tile) and s.size == 1)])
 

@@ -10,7 +10,10 @@ from lamina.ir.dims import evaluate, hints, limits
 from lamina.ir.kernel import NUMPY, interpret, parse, verify
 from lamina.ir.kernel.substitute import bind
 from lamina.passes.llvm.generate import open_code
-from lamina.passes.programs.program import Call
+from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
+from lamina.passes.programs.program import Array, Call, Program
+from lamina.passes.schedules.default import KEPT_BYTES
+from lamina.passes.schedules.target import BASELINE
 
 KERNELS = {
     "rows": """kernel k[n](x: f32[n,5]) -> (y: f32[n,5]) {
@@ -88,6 +91,75 @@ def test_one_code_for_all_sizes(name, target):
             assert all(map(untouched, (*arrays, out))), f"{name} of {sizes} writes outside its arrays"
             near = 2e-6 * np.abs(wanted).max()  # sums are in another order
             np.testing.assert_allclose(out, wanted, rtol=2e-6, atol=near, err_msg=f"{sizes} {most}")
+
+
+PRODUCTS = {
+    "columns": """kernel k[m,n](a: f32[m,7], b: f32[7,n]) -> (y: f32[m,n]) {
+  parallel i:m j:n
+  t = sum(r:7) (a[i, r] * b[r, j])
+  y[i, j] = max(t, 0.0)
+}""",
+    "batch, with all open": """kernel k[m,n,s](a: f32[2,m,s], b: f32[2,s,n]) -> (y: f32[2,m,n]) {
+  parallel h:2 i:m j:n
+  t = sum(r:s) (a[h, i, r] * b[h, r, j])
+  y[h, i, j] = t
+}""",
+    "transposed": """kernel k[n](a: f32[2,n,5], b: f32[2,n,5]) -> (y: f32[2,n,n]) {
+  parallel h:2 i:n j:n
+  t = sum(r:5) (a[h, i, r] * b[h, j, r])
+  y[h, i, j] = t
+}""",
+    "sum": """kernel k[s](a: f32[s,11], b: f32[s,21]) -> (y: f32[11,21]) {
+  parallel i:11 j:21
+  t = sum(r:s) (a[r, i] * b[r, j])
+  y[i, j] = t
+}""",
+}
+
+
+@pytest.mark.sampled(4)
+@each_level
+@pytest.mark.parametrize("way", ["packed", "panels"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_panels_at_all_sizes(name, way, target):
+    kernel, rng = verify(parse(PRODUCTS[name])), np.random.default_rng(0)
+    names = kernel.symbols
+    arrays = [Array(b.name, b.dtype, b.shape) for b in kernel.buffers.values()]
+    call = Call(kernel, tuple(arrays[:2]), (arrays[2],))
+    with limits(dict.fromkeys(names, (1, 1 << 40))), hints(dict.fromkeys(names, 12)):
+        program = pack_matmuls(Program("p", call.inputs, (call,), call.outputs), target, Options(only=way))
+        made = [step for step in program.steps if isinstance(step, Call)]
+        if (name, way) != ("transposed", "panels"):  # whose columns are no neighbours
+            assert made[-1].how.peeled and len(made) == (2 if way == "packed" else 1)
+        codes = [open_code(call, target, most) for most in (None, 1) for call in made]
+    assert None not in codes
+    runs = [Native(code, target) for code in codes]
+    for size in SIZES:
+        sizes = {n: size if not at else int(rng.choice(SIZES)) for at, n in enumerate(names)}
+        for call, code, run in zip(made + made, codes, runs, strict=True):
+            if any(evaluate(n, sizes) < least for n, least in code.least):
+                continue
+            bound = bind(call.kernel, **{n: sizes[n] for n in call.kernel.symbols})
+            given = [guarded(rng.standard_normal(b.shape).astype(NUMPY[b.dtype])) for b in bound.inputs]
+            (wanted,) = interpret(bound, *given)
+            (out,) = [guarded(np.full(b.shape, 1, NUMPY[b.dtype])) for b in bound.outputs]
+            run.code = at_sizes(code, sizes)
+            run(*given, out)
+            assert all(map(untouched, (*given, out))), f"{call.name} of {sizes} writes outside its arrays"
+            near = 2e-6 * np.abs(wanted).max(initial=1)
+            np.testing.assert_allclose(out, wanted, rtol=2e-6, atol=near, err_msg=f"{call.name} {sizes}")
+
+
+def test_longer_rows_than_the_stack_holds_have_another_code():
+    kernel = verify(parse(KERNELS["softmax"]))
+    with limits(dict.fromkeys("mn", (1, 1 << 40))), hints(dict.fromkeys("mn", 12)):
+        codes = [open_code(Call(kernel, (), ()), BASELINE, most) for most in (None, 4)]
+    most = KEPT_BYTES // 4 // 2  # floats, of two rows at a time
+    serves = [
+        [all(evaluate(n, {"m": 8, "n": size}) >= least for n, least in code.least) for code in codes]
+        for size in (most, most + 1)
+    ]
+    assert serves == [[True, True], [False, True]]
 
 
 def at_sizes(code, sizes):
