@@ -79,7 +79,7 @@ class Function:
         if self.contract.buffers:  # a stage reads from there what is outside of its buffer
             slots.insert(0, "  %nowhere = alloca i64, align 8")
         head = f"define {linkage}void @{name}({given}){inline} {self.writer.attributes} {{"
-        return "\n".join([head, "entry:", *slots, *self.writer.lines, "  ret void", "}", ""])
+        return "\n".join([head, "entry:", *slots, *self.writer.written, "  ret void", "}", ""])
 
     def at(self, start: str, *offsets: Int) -> str:
         """start + offsets, in floats."""

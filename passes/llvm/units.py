@@ -70,8 +70,10 @@ class Units(Emitter):
         if self.units:
             self.ranges.declare(LOW, 0, self.units - 1)
             self.ranges.declare(HIGH, 0, self.units)
+            self.hoists = bool(self.kernel.symbols)
             for extent in self.kernel.symbols:
                 self.ranges.declare(Name(f"%{extent}"), OPEN, OPEN)
+                self.depths[Name(f"%{extent}")] = 0
             for axis in self.kernel.axes:  # each as if it were as long as any can be
                 self.extent(axis.extent)
             self.loop(LOW, HIGH, 1, [], effect(self.unit), nonempty=False)
@@ -86,7 +88,7 @@ class Units(Emitter):
         header = f"define {linkage}void @{name or symbol(self.kernel)}({given}) {self.attributes} {{"
         intrinsic = self.target.platform.fence if self.schedule.has(Stream) else ""
         fence = [f"  {self.call(intrinsic, 'void', [])}"] if intrinsic else []
-        return "\n".join([header, "entry:", *arrays, *self.lines, *fence, "  ret void", "}"])
+        return "\n".join([header, "entry:", *arrays, *self.written, *fence, "  ret void", "}"])
 
     # ---- a unit
     def unit(self, number: Int) -> None:
@@ -227,8 +229,12 @@ class Units(Emitter):
             self.stages([p | {vector: (index, k)} for p in points for k in range(0, width, self.lanes)])
 
         if isinstance(extent, int) and extent <= chunk:
-            body = effect(lambda where: self.stages(where))
-            self.over_vector(vector, extent, points, [], body, schedule.vectors)
+
+            def vectors(where: list[Point]) -> None:
+                """Those of a point together: what they share is in a register meanwhile, and then in none."""
+                self.stages([at for k in range(len(points)) for at in where[k :: len(points)]])
+
+            self.over_vector(vector, extent, points, [], effect(vectors), schedule.vectors)
             return
         high = self.minimum(self.new_integer("add", low, chunk), self.extent(extent))
 

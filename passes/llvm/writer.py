@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,17 +99,22 @@ def literal(number: float, dtype: str) -> str:
 class Writer:
     """Writes the lines of one function.
 
-    `scopes` are memo tables, one for each open loop: a value made outside a loop serves inside.
+    `scopes` are memo tables, one for each open loop: a value made outside a loop serves inside.  ahead: what
+    is written before each of these loops, None for a scope that is none.  hoists: whether integers are computed
+    before all loops that don't change them; LLVM does that itself where strides are numbers.
     """
 
     def __init__(self, target: Target):
         self.lanes = target.lanes
         self.attributes = f"nounwind {target.attributes}".rstrip()  # of the function
-        self.lines: list[str] = []
+        self.lines: list[str | list[str]] = []
         self.declared: dict[str, str] = {}
         self.count = 0
         self.label = "entry"
         self.scopes: list[dict] = [{}]
+        self.ahead: list[list[str | list[str]] | None] = [None]
+        self.hoists = False
+        self.depths: dict[Int, int] = {LOW: 0, HIGH: 0}  # the scope of an integer, where that is known
         self.slots: dict[tuple[str, int], str] = {}  # (type, number) -> a place on the stack
         self.ranges = Ranges()
         self._extents: dict[Dim, Name] = {}
@@ -116,6 +122,11 @@ class Writer:
     # ---- text
     def line(self, text: str) -> None:
         self.lines.append("  " + text)
+
+    @property
+    def written(self) -> list[str]:
+        """The lines, those before loops where they belong."""
+        return [*chain.from_iterable([line] if isinstance(line, str) else line for line in self.lines)]  # type: ignore[misc]
 
     def name(self, text: str) -> str:
         """A new SSA name for an instruction."""
@@ -131,20 +142,23 @@ class Writer:
         """An instruction, once for each text and scope."""
         return self.memo(text, lambda: self.name(text))
 
-    def memo(self, key: object, make: Callable):
-        for scope in self.scopes:
-            if key in scope:
-                return scope[key]
+    def memo(self, key: object, make: Callable, scope: int = -1):
+        """What was made for a key, or is made now, for one of the scopes."""
+        for known in self.scopes:
+            if key in known:
+                return known[key]
         value = make()
-        self.scopes[-1][key] = value
+        self.scopes[scope][key] = value
         return value
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self, ahead: list[str | list[str]] | None = None) -> Iterator[None]:
         """What is made inside serves there alone."""
         self.scopes.append({})
+        self.ahead.append(ahead)
         yield
         self.scopes.pop()
+        self.ahead.pop()
 
     def declare(self, name: str, result: str, arguments: Sequence[str]) -> None:
         if name not in self.declared:
@@ -182,6 +196,9 @@ class Writer:
         if nonempty:
             last = max(last, latest)
         self.ranges.declare(index, first, last)
+        self.depths[index] = len(self.scopes)
+        ahead: list[str | list[str]] = []
+        self.lines.append(ahead)  # type: ignore[arg-type]
         entry, after = f"body{n}", f"exit{n}"
         if nonempty:
             self.line(f"br label %{entry}")
@@ -191,7 +208,7 @@ class Writer:
         self.start(entry)
         head = len(self.lines)
         inner = [Value(f"%c{n}_{k}", v.dtype, v.lanes) for k, v in enumerate(carried)]
-        with self.scope():
+        with self.scope(ahead):
             results = body(index, inner)
         following = self.name(f"add nsw i64 {index}, {step}")
         again = self.name(f"icmp slt i64 {following}, {high}")
@@ -248,22 +265,42 @@ class Writer:
             text = f"{word} i64 {left}, {right}"
         name = Name(self.name(text))
         self.ranges.computed[name] = rule, left, right
+        self.depths[name] = len(self.scopes) - 1
         return name
 
     def integer(self, word: str, left: Int, right: Int) -> Int:
         """`new_integer`, once for each scope."""
         return self.memo((word, left, right), lambda: self.new_integer(word, left, right))
 
+    def hoisted(self, word: str, left: Int, right: Int) -> Int:
+        """`integer`, before all loops that change neither operand."""
+        depth = max(self.depth_of(left), self.depth_of(right)) + 1
+        at = next((n for n in range(depth, len(self.ahead)) if self.ahead[n] is not None), None)
+        if not self.hoists or at is None:
+            return self.integer(word, left, right)
+
+        def ahead() -> Int:
+            lines, self.lines = self.lines, self.ahead[at]
+            made = self.new_integer(word, left, right)
+            self.lines, self.depths[made] = lines, at - 1
+            return made
+
+        return self.memo((word, left, right), ahead, at - 1)
+
+    def depth_of(self, integer: Int) -> int:
+        """The scope that an integer is known from."""
+        return 0 if isinstance(integer, int) else self.depths.get(integer, len(self.scopes) - 1)
+
     def sum(self, left: Int, right: Int) -> Int:
         if left == 0 or right == 0:
             return right if left == 0 else left
-        return self.integer("add nsw", left, right)
+        return self.hoisted("add nsw", left, right)
 
     def minus(self, left: Int, right: Int) -> Int:
-        return self.integer("sub nsw", left, right)
+        return self.hoisted("sub nsw", left, right)
 
     def times(self, base: Int, factor: Int) -> Int:
-        return base if factor == 1 else self.integer("mul nsw", base, factor)
+        return base if factor == 1 else self.hoisted("mul nsw", base, factor)
 
     def quotient(self, number: Int, factor: int) -> Int:
         """The number over the factor, rounded down; 0 for negative ones."""
@@ -278,8 +315,10 @@ class Writer:
     def linear(self, index: Affine, point: Point) -> tuple[Int, int]:
         """An affine index at a point, as an integer plus a constant that can fold into an address."""
         total: Int = 0
-        constant = index.constant
-        for axis, coefficient in index.terms:
+        constant, terms = index.constant, index.terms
+        if self.hoists:  # what outer loops count with first
+            terms = tuple(sorted(terms, key=lambda term: self.depth_of(point[term[0]][0])))
+        for axis, coefficient in terms:
             base, offset = point[axis]
             constant += coefficient * offset
             if isinstance(base, int):
@@ -315,6 +354,7 @@ class Writer:
             plain = str(extent).isidentifier()  # else it has a range that what it is made of has not
             self._extents[extent] = Name(str(size) if plain else self.name(f"add i64 {size}, 0"))
             self.ranges.declare(self._extents[extent], OPEN, OPEN)
+            self.depths[self._extents[extent]] = 0
         return self._extents[extent]
 
     def whole(self, index: Affine, point: Point) -> Int:
