@@ -131,20 +131,20 @@ def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> Code
 @lru_cache(MEMO)
 def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target, most: int | None) -> Code | None:
     """The code of a kernel whose symbols are extents of axes; None where they are more than that."""
-    if schedule is not None and schedule.has(Residues):
-        return None
     flat = canonical(collapsed(kernel)) if schedule is None else schedule.applied(kernel)
-    fills = [
-        (filling(flat, buffer), ((slot, 0),), False)
+    own = tuple((n, 0) for n in range(len(flat.buffers)))
+    every = [
+        (filling(flat, buffer), None, ((slot, 0),), False)
         for slot, buffer in enumerate(flat.outputs, len(flat.inputs))
     ]
-    own = tuple((n, 0) for n in range(len(flat.buffers)))
+    of_remainders = residues(flat) if schedule is not None and schedule.has(Residues) else [flat]
+    every += [(piece, schedule, own, _meets(kernel)) for piece in of_remainders]
     texts, parts, declared = list[str](), list[Code](), dict[str, str]()
     at = len(flat.buffers) + 1  # behind the scratch memory, and the other phases' symbols
-    for piece, slots, serial in (*fills, (flat, own, _meets(kernel))):
+    for piece, how, slots, serial in every:
         if piece is None:
             continue
-        made = _open_piece(piece, schedule if piece is flat else None, slots, serial, at, target, most)
+        made = _open_piece(piece, how, slots, serial, at, target, most)
         if made is None:
             return None
         needed, part = made
@@ -176,17 +176,18 @@ def _open_piece(
     at: where %args has the extents of its axes.
     """
     piece, sizes = opened(kernel) or _renamed(kernel)
-    numbers = bind(piece, **{name: usual(size) for name, size in sizes.items()})
+    whole = {name: _blocks(usual(size), target.lanes) * target.lanes for name, size in sizes.items()}
+    numbers = bind(piece, **whole)  # tiles need not fit: they overlap at the end
     own = schedule or default_schedule(numbers, target)
     axes = {axis.name: substitute(axis.extent, sizes) for axis in piece.axes if isinstance(axis.extent, Dim)}
     kept = [s for s in piece.stages if isinstance(s, Local) and s.name in own.kept and s.axes[0].name in axes]
+    if runs_once(piece):
+        own = own.with_tiles(axes, 1)
     if most is not None:
         own = own.with_tiles(axes, most).without_arrays({s.name for s in kept})
         kept = []
     tiled = [axis for axis in axes if own.tiles.get(axis, 1) > 1]
-    if {*own.peeled, *own.packed.values()} & axes.keys() - {own.axis} or runs_once(piece) and tiled:
-        return None
-    if _holds(piece, axes):
+    if {*own.peeled, *own.packed.values()} & axes.keys() - {own.axis} or _holds(piece, axes):
         return None
     try:
         with limits(dict.fromkeys(piece.symbols, (1, OPEN))):

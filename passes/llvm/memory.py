@@ -154,6 +154,8 @@ class Memory(Expressions):
         dtype = self.stored(buffer.dtype)
         if access.buffer in self.schedule.packed:
             return self.load_packed(access, buffer, point)
+        if self.is_square(access, point):
+            return self.load_transposed(access, point)
         base, constant, lanes, spread = self.offsets(buffer, access.index, point)
         self.stays_inside(access, buffer, access.index, point, self.guarded(access, point))
         element, start = ELEMENTS[dtype], f"%{buffer.name}.ptr"
@@ -164,8 +166,6 @@ class Memory(Expressions):
         if spread is None and lanes == 0 and lane_guard is None:
             address = self.address(element, start, base, constant)
             value = self.load_scalar(dtype, address, scalar_guard, other)
-        elif spread is None and lanes > 1 and self.is_square(access, point):
-            return self.load_transposed(access, point)
         else:
             mask = self.both(lane_guard, self.mask)
             if scalar_guard:

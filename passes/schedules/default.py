@@ -239,8 +239,9 @@ def _short_axis(kernel: Kernel, vector: str, target: Target) -> str | None:
 def can_transpose(kernel: Kernel, access: Read, vector: str) -> bool:
     """Whether a read strides over the vector axis within proved bounds, in 4-byte elements."""
     buffer = kernel.buffers[access.buffer]
+    stride = buffer.offset(access.index).coefficient(vector)
     return (
-        buffer.offset(access.index).coefficient(vector) > 1
+        (isinstance(stride, Dim) or stride > 1)
         and bits(buffer.dtype) == 32
         and not any(isinstance(part, Expr) for part in access.index)
         and not kernel.unproved(access)
