@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ...ir.dims import Dim, Undecided
+from ...ir.dims import Dim, Undecided, hint
+from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.types import NUMPY, bits, is_floating
 from ..kernels.product import Windowed, product_of
@@ -38,6 +39,7 @@ NO_LIMIT = 1 << 62
 
 L1_BYTES = 32 << 10  # of planes that the taps of a weight gradient go over again and again
 FEW = 32  # channels that are summed over
+MANY = 2  # vectors of images, of which the last may be nearly empty
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,13 @@ def pays(found: Mapping[Call, Windowed], target: Target) -> bool:
     for call, roles in found.items():
         extents = call.kernel.extents
         summed = [int(axis.extent) for axis in roles.stage.axes if axis.name in roles.channels]
-        sizes.append((int(extents[roles.batch]), prod(summed)))
-    return bool(sizes) and all(batch % target.lanes == 0 and count <= FEW for batch, count in sizes)
+        sizes.append((extents[roles.batch], prod(summed)))
+    return bool(sizes) and all(fills(batch, target) and count <= FEW for batch, count in sizes)
+
+
+def fills(batch: Extent, target: Target) -> bool:
+    """Whether vectors of images are full, or of a batch of any number most are."""
+    return hint(batch) >= MANY * target.lanes if isinstance(batch, Dim) else batch % target.lanes == 0
 
 
 def served(call: Call, target: Target) -> Windowed | None:
@@ -85,11 +92,9 @@ def served(call: Call, target: Target) -> Windowed | None:
         return None
     dtype = call.kernel.dtypes[roles.stage.name]
     batch = call.kernel.extents[roles.batch]
-    if isinstance(batch, Dim):  # vectors are of images: their number decides
-        if roles.gradient:
-            raise Undecided(f"how images are laid out for gradients, while {batch} of them may be any number")
-        return None
-    if not lanes_of(batch, target) or not is_floating(dtype):
+    if isinstance(batch, Dim) and roles.gradient:
+        raise Undecided(f"how images are laid out for gradients, while {batch} of them may be any number")
+    if not lanes_of(hint(batch), target) or not is_floating(dtype):
         return None
     is_loop = all(summation(piece).bounds() is not None for piece in residues(call.kernel))
     return roles if is_loop else None
@@ -109,12 +114,12 @@ class _Layout(ImageLayout):
                 orders = {name: _planes(call.kernel.buffers[name].shape) for name in roles.images}
                 kernel = permuted(call.kernel, orders | {roles.weight: taps_first(call.kernel, roles)})
                 how = self.way(kernel, roles)
-                work[how.winograd is None] += prod(int(n) for n in kernel.extents.values())
+                work[how.winograd is None] += prod(map(hint, kernel.extents.values()))
         return work[True] > work[False]
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
         """The order of an image for a call of these roles, if any."""
-        plane = prod((*array.shape[:1], *array.shape[2:])) * NUMPY[array.dtype].itemsize
+        plane = hint(prod((*array.shape[:1], *array.shape[2:]))) * NUMPY[array.dtype].itemsize
         if plane <= self.most or (roles is not None and roles.gradient):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)
@@ -139,8 +144,9 @@ def lanes_of(batch: int, target: Target) -> int:
 
 def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Schedule:
     """How a convolution on images with the batch innermost runs: by Winograd, or directly."""
-    if options.winograd and not roles.gradient:
-        lanes = lanes_of(int(kernel.extents[roles.batch]), target)
+    batch = kernel.extents[roles.batch]
+    if options.winograd and not roles.gradient and isinstance(batch, int):
+        lanes = lanes_of(batch, target)
         found = choose_images(kernel, target, lanes)
         if found is not None:
             return Schedule(found)
@@ -154,10 +160,11 @@ def windows(kernel: Kernel, roles: Windowed, target: Target) -> Schedule:
     """
     dtype = kernel.dtypes[roles.stage.name]
     registers = target.sums * 32 // max(32, bits(dtype))
-    extent = {axis: int(kernel.extents[axis]) for axis in kernel.extents}
-    lanes = lanes_of(extent[roles.batch], target)
+    extent = {axis: hint(n) for axis, n in kernel.extents.items()}
+    is_open = isinstance(kernel.extents[roles.batch], Dim)
+    lanes = target.lanes if is_open else lanes_of(extent[roles.batch], target)
     wide = registers < BASELINE.sums  # a vector takes more registers than one
-    vectors = 1 if extent[roles.batch] % (2 * lanes) or wide else 2
+    vectors = 1 if wide or extent[roles.batch] % (2 * lanes) and not is_open else 2
     axes = [axis for axis in roles.channels if axis is not None]
     if not roles.gradient:
         summed = {axis.name for axis in roles.stage.axes}

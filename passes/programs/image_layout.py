@@ -87,7 +87,7 @@ class ImageLayout(ABC):
         for array, buffer in zip(call.outputs, kernel.outputs, strict=True):
             made = array
             if buffer.name in orders:
-                made = Array(array.name, array.dtype, tuple(map(int, buffer.shape)))
+                made = Array(array.name, array.dtype, buffer.shape)
                 self.made[array] = {orders[buffer.name]: made}
             outputs.append(made)
         how = None if roles is None else self.way(kernel, roles)
