@@ -558,11 +558,12 @@ def is_at_least(a: int | Dim, b: int | Dim) -> bool:
 class hints:
     """Says in its block what sizes symbols have for once, to choose by: what is chosen must be right for all.
 
-    Questions about sizes are not answered by them.
+    Questions about sizes are not answered by them.  chosen: what `likely` was asked, as it is for once.
     """
 
     def __init__(self, sizes: Mapping[str, int]):
         self.sizes = sizes
+        self.chosen: dict[Condition, None] = {}
 
     def __enter__(self) -> None:
         _hinting.enter(self)
@@ -574,6 +575,20 @@ class hints:
 def hint(dim: int | Dim) -> int:
     """The size for once.  Raises ShapeError where `hints` says none."""
     return evaluate(dim, for_once()) if isinstance(dim, Dim) else dim
+
+
+def likely(a: int | Dim, b: int | Dim) -> bool:
+    """Whether a >= b for once, where so much hangs on it that other sizes had better have a choice of their
+    own: `hints` keeps what is so.
+    """
+    condition = Condition(a, ">=", b)
+    if not condition.holds(for_once()):
+        condition = condition.otherwise()
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        block = _hinting.innermost()
+        assert block is not None  # or it had not been known for once
+        block.chosen[condition] = None
+    return condition.left is a
 
 
 def has_hint(dim: int | Dim) -> bool:

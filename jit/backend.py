@@ -39,6 +39,7 @@ from .template import Template, Unfit
 from .tuning import Clock, Tuned, shown, tune, with_schedules
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
+CHOICES = 4  # programs of one graph of symbols, where what is best hangs on their sizes
 SMALL = 1 << 20  # bytes of scratch memory: larger ones go with the last recording that uses them
 DEFAULT = Options()
 
@@ -365,27 +366,36 @@ def template_of(
     target: Target = CPU,
     needs: Sequence[Condition] = (),
 ) -> Template | None:
-    """The programs of a graph of symbols, made when they are first asked for; None where there are none."""
+    """The programs of a graph of symbols that suit some sizes, made when they are first asked for; None where
+    there are none."""
     if determinism.is_asked():  # for all sizes sums are not cut in parts: they round otherwise
         return None
     into = tuple(into) or (None,) * len(graph.results)
     # Those of other symbols may be looked at later than this runs.
     own = tuple([c for c in needs if symbols_of(c.left) | symbols_of(c.right) <= sizes.keys()])
-    key = (_text(graph), into, frozen, options, target.name, tuple(map(str, own)))
-    with _lock:
-        if key in _templates:
-            _templates.move_to_end(key)
-            return _templates[key]
-    wanted = replace(options, frozen=frozen, limits=target.limits)
-    try:
-        made: Template | None = Template(graph, into, frozen, wanted, target, sizes, own)
-    except Unfit:
-        made = None
-    with _lock:
-        _templates[key] = made
-        while len(_templates) > KEPT:
-            _templates.popitem(last=False)
-    return made
+    text = _text(graph)
+    first: Template | None = None
+    for number in range(CHOICES):
+        key = (text, into, frozen, options, target.name, tuple(map(str, own)), number)
+        with _lock:
+            is_known = key in _templates
+            if is_known:
+                _templates.move_to_end(key)
+                found = _templates[key]
+        if not is_known:
+            wanted = replace(options, frozen=frozen, limits=target.limits)
+            try:
+                found = Template(graph, into, frozen, wanted, target, sizes, own)
+            except Unfit:
+                found = None
+            with _lock:
+                _templates[key] = found
+                while len(_templates) > KEPT:
+                    _templates.popitem(last=False)
+        if found is None or found.suits(sizes):
+            return found or first
+        first = first or found
+    return first
 
 
 def tuned_options(seconds: float) -> Options:

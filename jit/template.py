@@ -11,7 +11,7 @@ passes/llvm/sized.py), unless a kernel has no code that serves all.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,7 +60,7 @@ class Template:
         self._needs = tuple(needs)
         graph, self._tables = as_params(graph)
         try:
-            with self._known(sizes):
+            with self._known(sizes) as chosen:
                 self.optimised = optimise(graph, options)
                 program = target.program(self.optimised, into, options)
                 self.params = program.params
@@ -68,6 +68,7 @@ class Template:
                 if _is_sized(self.weights):
                     raise Unfit("what is made of weights alone has sizes in it")
                 self.sized = target.sized(self.main)
+                self._chosen = tuple(chosen)
         except (LaminaError, TypeError) as error:  # a size is no number, and what asks for one says so
             raise Unfit(str(error)) from error
         self._first: Executable | None = None
@@ -94,10 +95,16 @@ class Template:
                 self._mains.popitem(last=False)
         return self._first, found
 
+    def suits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether what was chosen by the sizes that it was made with would be chosen by these."""
+        return all(condition.holds(sizes) for condition in self._chosen)
+
     @contextmanager
-    def _known(self, sizes: Mapping[str, int]) -> Iterator[None]:
-        with limits(dict.fromkeys(sizes, (LEAST, MOST))), hints(sizes), facts(self._needs, {}):
-            yield
+    def _known(self, sizes: Mapping[str, int]) -> Iterator[Collection[Condition]]:
+        """Within: what is known of the symbols.  Gives what is chosen by their sizes."""
+        told = hints(sizes)
+        with limits(dict.fromkeys(sizes, (LEAST, MOST))), told, facts(self._needs, {}):
+            yield told.chosen
 
 
 def _values(graph: Graph) -> Sequence[Any]:

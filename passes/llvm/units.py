@@ -259,6 +259,10 @@ class Units(Emitter):
             self.loop(low, middle, block, [], effect(lambda index: at(index, block)), False, last)
             self.streaming, low, exact = False, middle, False
         self.loop(low, full, block, [], effect(lambda index: at(index, block)), exact, last)
+        if isinstance(extent, Dim) and block > self.lanes:  # whole vectors, of which there may be many
+            low, full = full, self.new_integer("sub", high, self.new_integer("urem", size, self.lanes))
+            body = effect(lambda index: at(index, self.lanes))
+            self.loop(low, full, self.lanes, [], body, False, OPEN - self.lanes)
         if not exact:
             self.loop(full, high, self.lanes, [], effect(tail), nonempty=False)
 

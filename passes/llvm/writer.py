@@ -100,8 +100,8 @@ class Writer:
     """Writes the lines of one function.
 
     `scopes` are memo tables, one for each open loop: a value made outside a loop serves inside.  ahead: what
-    is written before each of these loops, None for a scope that is none.  hoists: whether integers are computed
-    before all loops that don't change them; LLVM does that itself where strides are numbers.
+    is written before each of these loops, None for a scope that is none.  hoists: whether integers are made
+    before all loops that don't change them, as LLVM does itself where strides are numbers.
     """
 
     def __init__(self, target: Target):

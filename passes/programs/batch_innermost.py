@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ...ir.dims import Dim, Undecided, hint
+from ...ir.dims import Dim, Undecided, hint, likely
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.types import NUMPY, bits, is_floating
@@ -39,7 +39,7 @@ NO_LIMIT = 1 << 62
 
 L1_BYTES = 32 << 10  # of planes that the taps of a weight gradient go over again and again
 FEW = 32  # channels that are summed over
-MANY = 2  # vectors of images, of which the last may be nearly empty
+MANY = 3  # vectors of images, of which the last may be nearly empty
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,16 @@ def pays(found: Mapping[Call, Windowed], target: Target) -> bool:
         extents = call.kernel.extents
         summed = [int(axis.extent) for axis in roles.stage.axes if axis.name in roles.channels]
         sizes.append((extents[roles.batch], prod(summed)))
-    return bool(sizes) and all(fills(batch, target) and count <= FEW for batch, count in sizes)
+    return (
+        bool(sizes)
+        and all(count <= FEW for _, count in sizes)
+        and all(fills(batch, target) for batch in dict.fromkeys(batch for batch, _ in sizes))
+    )
 
 
 def fills(batch: Extent, target: Target) -> bool:
     """Whether vectors of images are full, or of a batch of any number most are."""
-    return hint(batch) >= MANY * target.lanes if isinstance(batch, Dim) else batch % target.lanes == 0
+    return likely(batch, MANY * target.lanes) if isinstance(batch, Dim) else batch % target.lanes == 0
 
 
 def served(call: Call, target: Target) -> Windowed | None:

@@ -15,6 +15,7 @@ from lamina.ir.errors import ArgumentError
 from lamina.jit import backend
 from lamina.jit.sized import Sized
 from lamina.nn import functional as F
+from lamina.passes.schedules.steps import Residues
 from lamina.runtime import memory
 
 SIZES = (4, 6, 8, 5, 3, 7, 9)
@@ -522,6 +523,21 @@ def test_images_that_are_resized_have_one_program():
             close(f(x), net(x))
     made = [template for template in backend._templates.values() if template and template._tables]
     assert made and all(template.is_whole for template in made)
+
+
+def test_images_lie_by_how_many_there_are():
+    """Few in blocks of channels, many with the batch innermost: a program for each, made when it is met."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(4, 5, 3, 2))
+    backend.forget()
+    f = jit.trace(lambda x: net(x), budget=None)
+    for n in (50, 61, 70, 3, 49, 5, 100):
+        x = tensor(n, 3, 9, 10)
+        with lamina.no_grad():
+            close(f(x), net(x))
+    made = [*filter(None, backend._templates.values())]
+    hows = [[call.how for call in template.main.calls if call.how is not None] for template in made]
+    assert {all(how.has(Residues) for how in each) for each in hows} == {True, False} and len(made) == 2
+    assert all(template.is_whole for template in made)
 
 
 def test_sizes_that_a_view_says_are_equal():

@@ -13,6 +13,7 @@ from lamina.passes.llvm.generate import open_code
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.default import KEPT_BYTES
+from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import BASELINE
 
 KERNELS = {
@@ -60,6 +61,24 @@ KERNELS = {
   }
   y[r, j] = t[r] for r:n
 }""",
+    "turned": """kernel k[n](x: f32[21,n]) -> (y: f32[n,21]) {
+  parallel i:n j:21
+  y[i, j] = x[j, i]
+}""",
+    "windows": """kernel k[n](x: f32[4,5,3,n], w: f32[3,3,3,6]) -> (y: f32[4,5,6,n]) {
+  parallel i:4 j:5 k:6 b:n
+  t = sum(r:3 s:3 c:3) (x[i+r-1, j+s-1, c, b else 0.0] * w[r, s, c, k])
+  y[i, j, k, b] = max(t, 0.0)
+}""",
+    "windows that are strided": """kernel k[n](g: f32[4,n], w: f32[3,5]) -> (y: f32[9,5,n]) {
+  parallel i:9 k:5 b:n
+  t = sum(r:3) (select((remainder(coord(i-r), 2) == 0), g[floor_div(coord(i-r), 2), b else 0.0], 0) * w[r, k])
+  y[i, k, b] = t
+}""",
+}
+HOW = {
+    name: schedule(f"residues() vectorise(b, 2, 4) tile(k, {tile}) bound()")
+    for name, tile in (("windows", 6), ("windows that are strided", 5))
 }
 SIZES = 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 33, 64, 100
 
@@ -72,7 +91,8 @@ def test_one_code_for_all_sizes(name, target):
     names = kernel.symbols
     runs: dict[int | None, Native] = {}
     with limits(dict.fromkeys(names, (1, 1 << 40))), hints(dict.fromkeys(names, 12)):
-        codes = {most: open_code(Call(kernel, (), ()), target, most) for most in (None, 4, 1)}
+        call = Call(kernel, (), (), HOW.get(name))
+        codes = {most: open_code(call, target, most) for most in (None, 4, 1)}
     assert None not in codes.values() and not codes[1].least
     for turn in range(2 * len(SIZES)):
         sizes = {
