@@ -11,10 +11,14 @@ import pytest
 
 import lamina
 from lamina import jit, nn
+from lamina.ir.dims import evaluate, hints, limits
 from lamina.ir.errors import ArgumentError
 from lamina.jit import backend
 from lamina.jit.sized import Sized
 from lamina.nn import functional as F
+from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.generate import open_code
+from lamina.passes.llvm.sized import TILES
 from lamina.passes.schedules.steps import Residues
 from lamina.runtime import memory
 
@@ -538,6 +542,23 @@ def test_images_lie_by_how_many_there_are():
     hows = [[call.how for call in template.main.calls if call.how is not None] for template in made]
     assert {all(how.has(Residues) for how in each) for each in hows} == {True, False} and len(made) == 2
     assert all(template.is_whole for template in made)
+
+
+def test_few_images_are_convolved_by_winograd_too():
+    net, sizes = nn.Conv2d(64, 64, 3, padding=1), (40, 50, 2, 3, 45)
+    backend.forget()
+    f = jit.trace(lambda x: net(x), budget=None)
+    for n in sizes:
+        x = tensor(n, 64, 8, 8)
+        with lamina.no_grad():
+            close(f(x), net(x))
+    (template,) = filter(None, backend._templates.values())
+    (call,) = (call for call in template.main.calls if call.how is not None and call.how.winograd)
+    with hints({"s1": 40}), limits({"s1": (1, 1 << 40)}):
+        codes = [open_code(call, host_target(), most) for most in TILES]
+    served = [[all(evaluate(tiles, {"s1": n}) >= m for tiles, m in c.least) for c in codes] for n in (1, 40)]
+    assert served == [[False, True, True], [True, True, True]]
+    assert all("_product" in code.text for code in codes)
 
 
 def test_sizes_that_a_view_says_are_equal():
