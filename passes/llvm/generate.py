@@ -134,7 +134,7 @@ def _of_symbols(kernel: Kernel, schedule: Schedule | None, target: Target, most:
     """The code of a kernel whose symbols are extents of axes; None where they are more than that."""
     flat = canonical(collapsed(kernel)) if schedule is None else schedule.applied(kernel)
     own = tuple((n, 0) for n in range(len(flat.buffers)))
-    every = [
+    every: list[tuple[Kernel | None, Schedule | None, tuple[tuple[int, int], ...], bool]] = [
         (filling(flat, buffer), None, ((slot, 0),), False)
         for slot, buffer in enumerate(flat.outputs, len(flat.inputs))
     ]

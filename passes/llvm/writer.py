@@ -7,8 +7,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,6 +34,7 @@ NEUTRAL = {"add": 0, "add nsw": 0, "sub": 0, "mul": 1, "mul nsw": 1, "udiv": 1} 
 
 LOW, HIGH = Name("%lo"), Name("%hi")  # the units of work that an entry is given
 
+Lines: TypeAlias = "list[str | Lines]"  # of text; those of a list stand where it stands
 Point = dict[str, tuple[Int, int]]  # axis -> (base, constant offset): where an expression is computed
 
 
@@ -107,12 +107,12 @@ class Writer:
     def __init__(self, target: Target):
         self.lanes = target.lanes
         self.attributes = f"nounwind {target.attributes}".rstrip()  # of the function
-        self.lines: list[str | list[str]] = []
+        self.lines: Lines = []
         self.declared: dict[str, str] = {}
         self.count = 0
         self.label = "entry"
         self.scopes: list[dict] = [{}]
-        self.ahead: list[list[str | list[str]] | None] = [None]
+        self.ahead: list[Lines | None] = [None]
         self.hoists = False
         self.depths: dict[Int, int] = {LOW: 0, HIGH: 0}  # the scope of an integer, where that is known
         self.slots: dict[tuple[str, int], str] = {}  # (type, number) -> a place on the stack
@@ -126,7 +126,7 @@ class Writer:
     @property
     def written(self) -> list[str]:
         """The lines, those before loops where they belong."""
-        return [*chain.from_iterable([line] if isinstance(line, str) else line for line in self.lines)]  # type: ignore[misc]
+        return [*_in_turn(self.lines)]
 
     def name(self, text: str) -> str:
         """A new SSA name for an instruction."""
@@ -152,7 +152,7 @@ class Writer:
         return value
 
     @contextmanager
-    def scope(self, ahead: list[str | list[str]] | None = None) -> Iterator[None]:
+    def scope(self, ahead: Lines | None = None) -> Iterator[None]:
         """What is made inside serves there alone."""
         self.scopes.append({})
         self.ahead.append(ahead)
@@ -197,8 +197,8 @@ class Writer:
             last = max(last, latest)
         self.ranges.declare(index, first, last)
         self.depths[index] = len(self.scopes)
-        ahead: list[str | list[str]] = []
-        self.lines.append(ahead)  # type: ignore[arg-type]
+        ahead: Lines = []
+        self.lines.append(ahead)
         entry, after = f"body{n}", f"exit{n}"
         if nonempty:
             self.line(f"br label %{entry}")
@@ -275,17 +275,18 @@ class Writer:
     def hoisted(self, word: str, left: Int, right: Int) -> Int:
         """`integer`, before all loops that change neither operand."""
         depth = max(self.depth_of(left), self.depth_of(right)) + 1
-        at = next((n for n in range(depth, len(self.ahead)) if self.ahead[n] is not None), None)
-        if not self.hoists or at is None:
+        loops = [(n, ahead) for n, ahead in enumerate(self.ahead) if n >= depth and ahead is not None]
+        if not self.hoists or not loops:
             return self.integer(word, left, right)
+        at, ahead = loops[0]
 
-        def ahead() -> Int:
-            lines, self.lines = self.lines, self.ahead[at]
+        def make() -> Int:
+            lines, self.lines = self.lines, ahead
             made = self.new_integer(word, left, right)
             self.lines, self.depths[made] = lines, at - 1
             return made
 
-        return self.memo((word, left, right), ahead, at - 1)
+        return self.memo((word, left, right), make, at - 1)
 
     def depth_of(self, integer: Int) -> int:
         """The scope that an integer is known from."""
@@ -452,6 +453,14 @@ class Writer:
         """Ask for a cache line, to be read, into the nearest cache."""
         hints = [self.constant(n, "i32") for n in (0, 3, 1)]
         self.line(self.call("llvm.prefetch.p0", "void", [Value(address, "ptr"), *hints]))
+
+
+def _in_turn(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from _in_turn(line)
 
 
 @cache
