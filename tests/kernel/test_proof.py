@@ -151,8 +151,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "what is kept on the stack": (
         "results",
-        "length = -(-int(self.kernel.extents[vector]) // self.lanes) * self.lanes",
-        "length = int(self.kernel.extents[vector])",
+        "length = -(-extent // self.lanes) * self.lanes",
+        "length = extent",
         SOFTMAX,
         schedule("vectorise(j) keep(e)"),
     ),
@@ -204,8 +204,8 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
     ),
     "a panel's columns": (
         "units",
-        "partial(self._called, act, columns)",
-        "partial(self._called, act, width)",
+        "partial(self.columns, corner, rest)))",
+        "partial(self.columns, corner, width)))",
         lambda: packed("nn", 40, 100, 16),
     ),
     "dots over too many": (
