@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dims import has_hint, hint, same
+from ..dims import has_hint, hint, likely, same
 from ..dtypes import bool_, int64
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..graph import Value
@@ -232,8 +232,13 @@ def _is_large(query: Any, key: Any) -> bool:
     """Whether a graph's values have blocks: by the sizes that a program is made by."""
     if not isinstance(query, Value) or not all(has_hint(n) for n in (*query.shape, *key.shape)):
         return False
-    each, queries = hint(prod(query.shape[:-2])) * hint(key.shape[-2]), hint(query.shape[-2])
-    return block_of(each, queries) < queries
+    if not likely(prod(query.shape[:-1]) * key.shape[-2], LARGE + 1):
+        return False
+    return _block(query, key) < hint(query.shape[-2])
+
+
+def _block(query: Any, key: Any) -> int:
+    return block_of(hint(prod(query.shape[:-2])) * hint(key.shape[-2]), hint(query.shape[-2]))
 
 
 class _Blocks:
@@ -241,8 +246,7 @@ class _Blocks:
 
     def __init__(self, query: Any, key: Any):
         self.queries, self.ndim = query.shape[-2], query.ndim
-        each = hint(prod(query.shape[:-2])) * hint(key.shape[-2])
-        self.size = block_of(each, hint(self.queries))
+        self.size = _block(query, key)
         self.count = (self.queries + (self.size - 1)) // self.size
         self.more = self.count * self.size - self.queries
         self.like, self.keys = key, key.shape[-2]
