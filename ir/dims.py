@@ -28,6 +28,9 @@ RESERVED = frozenset(
     {"min", "max", "inf", "nan", "none", "graph"} | {d.name for d in ALL} | {d.short for d in ALL}
 )
 
+# What sizes of symbols lie between where programs are made of them: the same for all, as proofs are kept.
+LEAST, MOST = 2, 1 << 40
+
 
 class Atom:
     """An indivisible factor: a symbol (the kind is its name), or `//`, `min` or `max` of two dims."""

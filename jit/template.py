@@ -11,17 +11,17 @@ passes/llvm/sized.py), unless a kernel has no code that serves all.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..ir.dims import Condition, Dim, facts, hints, limits
+from ..ir.dims import Condition, Dim
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
 from ..ir.locks import fork_safe_lock
 from ..ir.table import as_params, table
+from ..passes.llvm.sized import for_sizes
 from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Program
 from ..runtime import native
@@ -29,7 +29,6 @@ from .sized import with_sizes
 from .targets import Executable, Target
 
 KEPT = 32  # codes, where sizes have some of their own
-LEAST, MOST = 2, 1 << 40  # what sizes of symbols lie between, for all recordings alike: proofs are kept
 
 
 class Unfit(Exception):
@@ -60,7 +59,7 @@ class Template:
         self._needs = tuple(needs)
         graph, self._tables = as_params(graph)
         try:
-            with self._known(sizes) as chosen:
+            with for_sizes(sizes, self._needs) as chosen:
                 self.optimised = optimise(graph, options)
                 program = target.program(self.optimised, into, options)
                 self.params = program.params
@@ -86,7 +85,7 @@ class Template:
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
         """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""
-        with self._lock, self._known(sizes):
+        with self._lock, for_sizes(sizes, self._needs):
             if self._first is None and self.weights.results:
                 with self.target.compiler(len(self.graph.nodes)) as compiled:
                     (self._first,) = compiled([self.weights])
@@ -98,13 +97,6 @@ class Template:
     def suits(self, sizes: Mapping[str, int]) -> bool:
         """Whether what was chosen by the sizes that it was made with would be chosen by these."""
         return all(condition.holds(sizes) for condition in self._chosen)
-
-    @contextmanager
-    def _known(self, sizes: Mapping[str, int]) -> Iterator[Collection[Condition]]:
-        """Within: what is known of the symbols.  Gives what is chosen by their sizes."""
-        told = hints(sizes)
-        with limits(dict.fromkeys(sizes, (LEAST, MOST))), told, facts(self._needs, {}):
-            yield told.chosen
 
 
 def _values(graph: Graph) -> Sequence[Any]:

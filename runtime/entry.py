@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.errors import KernelError
 from ..ir.kernel.types import NUMPY
 from ..passes.llvm import enter as layout
 from ..passes.llvm.binding import Library, host_target
@@ -39,13 +40,19 @@ class Entry:
 
     main: the program's only part, or 0 where it has several: those are then to be run, and `leave` called.
     busy: the mark of a program that runs, its own by default; of those that share one, one runs at a time.
+    sizes: the function that looks at the arrays' sizes (read_sizes.py), where the manifest is of formulas.
     Where an interpreter or a NumPy has its objects laid out otherwise, the function takes no call at all.
     """
 
     function: Callable[..., int]
 
     def __init__(
-        self, manifest: NativeManifest, main: int, table: np.ndarray, busy: np.ndarray | None = None
+        self,
+        manifest: NativeManifest,
+        main: int,
+        table: np.ndarray,
+        busy: np.ndarray | None = None,
+        sizes: int = 0,
     ):
         params = [(kind, Place("param", at), at in manifest.into) for at, kind in enumerate(manifest.params)]
         fresh = [
@@ -54,20 +61,23 @@ class Entry:
             if into is None
         ]
         records: list[int] = []
+        if sizes and manifest.written:
+            raise KernelError(f"{manifest.name}: what is overwritten must be of known sizes")
         busy = np.zeros(1, np.int64) if busy is None else busy
         self._keep: list[Any] = [table, busy]
         for (dtype, shape), place, written in params + fresh:
-            numpy_dtype, dims = NUMPY[dtype], np.array(shape or (0,), np.int64)
+            numpy_dtype, dims = NUMPY[dtype], np.array(() if sizes else shape, np.int64)
             self._keep += [numpy_dtype, dims]
             flags = layout.C_CONTIGUOUS | layout.ALIGNED | (layout.WRITEABLE if written else 0)
-            size = int(np.prod(shape, dtype=np.int64)) * numpy_dtype.itemsize
+            size = int(np.prod(dims)) * numpy_dtype.itemsize
             # new arrays overlap nothing: only params that are overwritten must be tested
             tested = int(written and place.kind == "param")
             slot = manifest.slot(place)
-            records += [id(numpy_dtype), len(shape), memory.address(dims), flags, slot, size, tested, 0]
-        release = int(manifest.nanoseconds >= RELEASE_FROM)
+            wanted = 0 if sizes else memory.address(dims)
+            records += [id(numpy_dtype), len(shape), wanted, flags, slot, size, tested, 0]
+        release = 0 if sizes else int(manifest.nanoseconds >= RELEASE_FROM)
         count = len(params) + len(fresh)
-        head = [memory.address(busy), count, id(np.ndarray), main, memory.address(table), release]
+        head = [memory.address(busy), count, id(np.ndarray), main, memory.address(table), release, sizes]
         self._spec = np.array(head + records, np.int64)
         address = memory.address(self._spec)
         self._busy = ctypes.c_int64.from_address(memory.address(busy))
@@ -76,6 +86,11 @@ class Entry:
             self.function = takes_nothing
         else:
             self.function = _make_function(method, address)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the program runs."""
+        return bool(self._busy.value)
 
     def leave(self) -> None:
         """Say that the parts have run: the next call may begin."""

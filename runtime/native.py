@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -189,9 +189,9 @@ class Executable:
         self._pick = _picker(manifest)
         self._parts = [self._runner(part) for part in manifest.parts]
         self._spare = threading.Lock()  # of the frame for calls that the quick entry does not take
-        self._frame: _Frame | None = None
+        self._frame: Frame | None = None
         shared = None if manifest.guard else self._scratch
-        self._quick = _Frame(self, self._arena if shared is None else shared.arena)
+        self._quick = self._framed(self._arena if shared is None else shared.arena)
         only = manifest.parts[0] if len(manifest.parts) == 1 else None
         main = self._library.address(only.symbol) if isinstance(only, Native) and not self._calls else 0
         self._entry = Entry(manifest, main, self._quick.table, None if shared is None else shared.busy)
@@ -229,45 +229,38 @@ class Executable:
         arrays are there; the others are None.  several: whether results are a tuple.  None where there is
         more to a call than that.
         """
-        if not self._single or self._forks or self._written or not self._fresh:
+        if not self._single or self._written or not self._fresh:
             return None
-        arrays = [f"x{n}" for n in range(len(given))]
-        results = [f"y{n}" for n in range(len(self._fresh))]
-        entered = ", ".join([x for x, there in zip(arrays, given, strict=True) if there] + results)
-        scope: dict[str, Any] = {"enter": self._enter, "otherwise": otherwise}
-        lines = [f"def direct({', '.join(arrays)}):"]
-        for n, (make, shape, dtype) in enumerate(self._fresh):
-            scope |= {f"make{n}": make, f"shape{n}": shape, f"dtype{n}": dtype}
-            lines.append(f"y{n} = make{n}(shape{n}, dtype{n})")
-        lines.append(f"if enter({entered}): return otherwise({', '.join(arrays)})")
-        lines.append(f"return ({', '.join(results)},)" if several else "return y0")
-        exec("\n    ".join(lines), scope)  # straight code: a third of what loops over the arrays take
-        found = scope["direct"]
-        vars(found)["executable"] = self  # whose code it enters
-        return found
+        parts = [part for fresh in self._fresh for part in fresh]
+        maker = straight(tuple(given), len(self._fresh), several, self._forks)
+        return maker(self, self._enter, otherwise, *parts)
 
     # ---- calls that the quick entry does not take
     def _careful(self, arrays: Arrays, fresh: Arrays) -> tuple[np.ndarray, ...]:
         given = self._checked(arrays)
         if self._spare.locked():  # by another thread
-            self._run_in(_Frame(self), given, fresh)
+            self._run_in(self._framed(self._arena), given, fresh)
         else:
             with self._spare:
                 if self._frame is None:
-                    self._frame = _Frame(self)
+                    self._frame = self._framed(self._arena)
                 self._run_in(self._frame, given, fresh)
         for at in self._written:
             if given[at] is not arrays[at]:
                 np.copyto(arrays[at], given[at])
         return self._pick((*arrays, *fresh))
 
-    def _run_in(self, frame: _Frame, given: list[np.ndarray], fresh: Arrays) -> None:
+    def _framed(self, arena: Callable[[int], np.ndarray]) -> Frame:
+        manifest = self.manifest
+        return Frame(manifest, self.constants, arena(manifest.arena), self._most, self._parts)
+
+    def _run_in(self, frame: Frame, given: list[np.ndarray], fresh: Arrays) -> None:
         if self.manifest.guard:
             self._guarded(frame, given, fresh)
         else:
             frame.run_with((*given, *fresh))
 
-    def _guarded(self, frame: _Frame, given: list[np.ndarray], fresh: Arrays) -> None:
+    def _guarded(self, frame: Frame, given: list[np.ndarray], fresh: Arrays) -> None:
         """Run on copies between pages that may not be touched."""
         mode = self.manifest.guard
         copies = [guard.copy(array, mode) for array in given]
@@ -286,13 +279,39 @@ class Executable:
         return given
 
     # ---- the parts
-    def _runner(self, part: Native | OnHost | Check) -> Callable[[_Frame, Arrays], None]:
+    def _runner(self, part: Native | OnHost | Check) -> Callable[[Frame, Arrays], None]:
         """What runs a part on a frame, given the params and the new results."""
         if isinstance(part, Native):
             run = _native(self._library.address(part.symbol), self.manifest)
             call = self._calls.get(part.symbol)
             return run if call is None else partial(_told, call, run)
         return _on_host(part) if isinstance(part, OnHost) else _check(part, self.manifest.name)
+
+
+@cache
+def straight(given: tuple[bool, ...], results: int, several: bool, forks: bool) -> Callable[..., Callable]:
+    """What makes straight code that enters a program: a third of what loops over the arrays take.
+
+    given, several: as of `direct`.  forks: whether it runs on several threads.  What is returned takes whose
+    code it is, the entry, what is done otherwise, and for each result what makes it, its shape and its dtype.
+    """
+    arrays = ", ".join([f"x{n}" for n in range(len(given))])
+    made = [f"make{n}, shape{n}, dtype{n}" for n in range(results)]
+    outs = [f"y{n}" for n in range(results)]
+    entered = ", ".join([*(f"x{n}" for n, there in enumerate(given) if there), *outs])
+    lines = [
+        f"def maker({', '.join(['executable', 'enter', 'otherwise', *made])}):",
+        f"  def direct({arrays}):",
+        *(["    if workers.asleep: workers.wake()"] if forks else []),
+        *(f"    {y} = make{n}(shape{n}, dtype{n})" for n, y in enumerate(outs)),
+        f"    if enter({entered}): return otherwise({arrays})",
+        f"    return ({', '.join(outs)},)" if several else "    return y0",
+        "  direct.executable = executable",  # the entry is gone with it
+        "  return direct",
+    ]
+    scope: dict[str, Any] = {"workers": workers}
+    exec("\n".join(lines), scope)
+    return scope["maker"]
 
 
 def _usable(target: Target | None) -> Target:
@@ -309,16 +328,21 @@ def _usable(target: Target | None) -> Target:
     return target
 
 
-class _Frame:
+class Frame:
     """What one run at a time uses: the table that native code is given, and the arena."""
 
-    def __init__(self, executable: Executable, arena: Callable[[int], np.ndarray] | None = None):
-        manifest = executable.manifest
-        self.manifest, self.parts, self.constants = manifest, executable._parts, executable.constants
-        self.arena = (arena or executable._arena)(manifest.arena)
+    def __init__(
+        self,
+        manifest: NativeManifest,
+        constants: Arrays,
+        arena: np.ndarray,
+        most: int = NO_LIMIT,
+        parts: Sequence[Callable[[Frame, Arrays], None]] = (),
+    ):
+        self.manifest, self.parts, self.constants, self.arena = manifest, parts, tuple(constants), arena
         self.table = np.zeros(manifest.slots, np.int64)
         self.table[POOL] = workers.pool().address
-        self.table[MOST] = executable._most
+        self.table[MOST] = most
         self.table[ARENA] = memory.address(self.arena)
         if manifest.guard:
             self.table[manifest.first_number - 1] = guard.witness()
@@ -371,17 +395,17 @@ def _picker(manifest: NativeManifest) -> Callable[[tuple[np.ndarray, ...]], tupl
     return chosen if len(positions) > 1 else lambda everything: (chosen(everything),)
 
 
-def _native(address: int, manifest: NativeManifest) -> Callable[[_Frame, Arrays], None]:
+def _native(address: int, manifest: NativeManifest) -> Callable[[Frame, Arrays], None]:
     function = CFUNCTYPE(c_int64, c_void_p)(address)
 
-    def run(frame: _Frame, everything: Arrays) -> None:
+    def run(frame: Frame, everything: Arrays) -> None:
         if number := function(frame.address):
             raise out_of_range(manifest.name, manifest.checks[number - 1])
 
     return run
 
 
-def _told(call: Call, run: Callable, frame: _Frame, everything: Arrays) -> None:
+def _told(call: Call, run: Callable, frame: Frame, everything: Arrays) -> None:
     """Run a kernel, and tell this thread's profiler, if there is one."""
     timing = modes.local.timing
     if timing is None:
@@ -393,10 +417,10 @@ def _told(call: Call, run: Callable, frame: _Frame, everything: Arrays) -> None:
         timing.end(event)
 
 
-def _on_host(part: OnHost) -> Callable[[_Frame, Arrays], None]:
+def _on_host(part: OnHost) -> Callable[[Frame, Arrays], None]:
     compute = op_of(part)
 
-    def run(frame: _Frame, everything: Arrays) -> None:
+    def run(frame: Frame, everything: Arrays) -> None:
         results = compute(*(view and frame.view(view, everything) for view in part.inputs))
         for view, result in zip(part.outputs, results, strict=True):
             np.copyto(frame.view(view, everything), result)
@@ -404,7 +428,7 @@ def _on_host(part: OnHost) -> Callable[[_Frame, Arrays], None]:
     return run
 
 
-def _check(part: Check, name: str) -> Callable[[_Frame, Arrays], None]:
+def _check(part: Check, name: str) -> Callable[[Frame, Arrays], None]:
     look = check_of(part, name)
     return lambda frame, everything: look(*(frame.view(view, everything) for view in part.inputs))
 

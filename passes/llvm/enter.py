@@ -4,7 +4,8 @@
                          2 + n: the check n found an index out of range
 
 Without a main function (a program with ops of the host) it only checks, and leaves the program marked as
-running: the runtime then runs its parts, and takes the mark away.
+running: the runtime then runs its parts, and takes the mark away.  A program of symbols has a function that
+looks at the arrays' sizes (read_sizes.py), of which the specification says nothing then.
 
 It reads each array's fields where NumPy's binary interface has them (`PyArrayObject_fields`, unchanged since
 NumPy 1.7) and compares them with a specification: 64-bit words in memory that the runtime owns and that the
@@ -18,10 +19,12 @@ from __future__ import annotations
 SYMBOL = "lamina_enter"
 
 # The specification: its first words, then a record for each array.  BUSY: where the mark is of a program that
-# runs, which several programs may share.
-BUSY, COUNT, TYPE, MAIN, TABLE, RELEASE, FIRST = 0, 1, 2, 3, 4, 5, 6
-# A record.  DESCR, NDIM, DIMS: of the array; FLAGS: NumPy's flags that must be set; SLOT: its pointer's place
-# in the table; NBYTES; WRITTEN: whether it is overwritten; CHANGED: it moved, and was not tested since.
+# runs, which several programs may share.  RELEASE: whether other threads of Python may run meanwhile; where
+# that depends on sizes, SIZES: the function that looks at them and says so, else null.
+BUSY, COUNT, TYPE, MAIN, TABLE, RELEASE, SIZES, FIRST = 0, 1, 2, 3, 4, 5, 6, 7
+# A record.  DESCR, NDIM, DIMS (null: any): of the array; FLAGS: NumPy's flags that must be set; SLOT: its
+# pointer's place in the table; NBYTES; WRITTEN: whether it is overwritten; CHANGED: it moved, and was not
+# tested since.
 DESCR, NDIM, DIMS, FLAGS, SLOT, NBYTES, WRITTEN, CHANGED, WORDS = range(9)
 
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # NumPy's flags
@@ -63,8 +66,12 @@ fields:
   %all = and i1 %some, %same.flags
   br i1 %all, label %shape, label %no
 shape:
-  %d = phi i64 [0, %fields], [%d.next, %size]
-  %d.more = icmp slt i64 %d, %ndim
+  %any.size = icmp eq ptr %want.dims, null
+  %compared = select i1 %any.size, i64 0, i64 %ndim
+  br label %sizes
+sizes:
+  %d = phi i64 [0, %shape], [%d.next, %size]
+  %d.more = icmp slt i64 %d, %compared
   br i1 %d.more, label %size, label %yes
 size:
   %size.at = getelementptr i64, ptr %dims, i64 %d
@@ -73,7 +80,7 @@ size:
   %want.is = load i64, ptr %want.at, align 8
   %d.next = add i64 %d, 1
   %same.size = icmp eq i64 %size.is, %want.is
-  br i1 %same.size, label %shape, label %no
+  br i1 %same.size, label %sizes, label %no
 yes:
 {_word("slot", "i64", "%record", SLOT)}
   %entry.at = getelementptr i64, ptr %table, i64 %slot
@@ -143,6 +150,7 @@ entry:
 {_word("main", "ptr", "%spec", MAIN)}
 {_word("table", "ptr", "%spec", TABLE)}
 {_word("release", "i64", "%spec", RELEASE)}
+{_word("sizes", "ptr", "%spec", SIZES)}
   %records = getelementptr i64, ptr %spec, i64 {FIRST}
   %right = icmp eq i64 %nargs, %count
   br i1 %right, label %lock, label %unfit
@@ -153,7 +161,7 @@ lock:
 arrays:
   %k = phi i64 [0, %lock], [%k.next, %good]
   %k.more = icmp ult i64 %k, %count
-  br i1 %k.more, label %array, label %apart
+  br i1 %k.more, label %array, label %fitting
 array:
   %array.at = getelementptr ptr, ptr %args, i64 %k
   %object = load ptr, ptr %array.at, align 8
@@ -164,8 +172,16 @@ array:
 good:
   %k.next = add i64 %k, 1
   br label %arrays
+fitting:
+  %is.sized = icmp ne ptr %sizes, null
+  br i1 %is.sized, label %measure, label %apart
+measure:
+  %measured = call i64 %sizes(ptr %args, ptr %table)
+  %served = icmp sge i64 %measured, 0
+  br i1 %served, label %apart, label %unlock
 apart:
-  %m = phi i64 [0, %arrays], [%m.next, %apart.next]
+  %m = phi i64 [0, %fitting], [0, %measure], [%m.next, %apart.next]
+  %long = phi i64 [%release, %fitting], [%measured, %measure], [%long, %apart.next]
   %m.more = icmp ult i64 %m, %count
   br i1 %m.more, label %moved, label %go
 moved:
@@ -184,7 +200,7 @@ go:
   %whole = icmp ne ptr %main, null
   br i1 %whole, label %run, label %clear
 run:
-  %free = icmp ne i64 %release, 0
+  %free = icmp ne i64 %long, 0
   br i1 %free, label %loose, label %tight
 loose:
   %state = call ptr @PyEval_SaveThread()

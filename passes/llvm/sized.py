@@ -11,11 +11,12 @@ choice among these.  A program with kernels that have no such code is linked for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
-from ...ir.dims import evaluate, for_once, function_of
+from ...ir.dims import LEAST, MOST, Condition, evaluate, facts, for_once, function_of, hints, limits
 from ...ir.errors import ShapeError, Unsayable
 from ...ir.kernel.affine import Extent
 from ..programs.host_parts import is_looked_at
@@ -32,8 +33,19 @@ TILES = None, 4, 1  # points of a tile along an open axis at most: the first tha
 Choice = tuple[int | None, ...]  # of them, for each call of symbols
 
 
+@contextmanager
+def for_sizes(sizes: Mapping[str, int], needs: Sequence[Condition]) -> Iterator[Collection[Condition]]:
+    """A block for programs of these symbols, which have such sizes for once, and of which so much is so.
+
+    Gives what is chosen by the sizes (`likely`).
+    """
+    told = hints(sizes)
+    with limits(dict.fromkeys(sizes, (LEAST, MOST))), told, facts(needs, {}):
+        yield told.chosen
+
+
 class Sized:
-    """A program of symbols, to be made and used within blocks of `hints` and `limits`.
+    """A program of symbols, to be made and used within blocks of `hints` and `limits`, as `for_sizes`.
 
     is_whole: whether nothing is linked anew for further sizes, unless axes are shorter than tiles.
     guard: as of `plan_memory`; a program that guards memory is linked for each set of sizes.

@@ -36,7 +36,7 @@ REVIEWED = {
     ("ir/dims.py", "limits"): "as `conditions`: held weakly by the thread's open blocks",
     ("ir/dims.py", "hints"): "as `conditions`: held weakly by the thread's open blocks",
     ("ir/dims.py", "facts"): "as `conditions`: held weakly by the thread's open blocks",
-    ("jit/template.py", "_known"): "blocks of `hints`, `limits` and `facts`",
+    ("passes/llvm/sized.py", "for_sizes"): "blocks of `hints`, `limits` and `facts`",
     ("jit/artifact.py", "known"): "blocks of `hints`, `limits` and `facts`",
     ("jit/loaded.py", "blamed"): "there is no state",
     ("jit/symbolic.py", "walk"): "the state of a recorder, which an interrupt ends",
