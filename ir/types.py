@@ -72,7 +72,7 @@ class Type:
     `small`: a gradient rule may be handed the plain array of such a value.
     """
 
-    __slots__ = ("dtype", "shape", "device", "ndim", "small", "scalars", "__weakref__")
+    __slots__ = ("dtype", "shape", "device", "ndim", "small", "scalars", "_form", "__weakref__")
 
     dtype: DType
     shape: Shape
@@ -80,6 +80,16 @@ class Type:
     ndim: int
     small: bool
     scalars: dict
+    _form: tuple | None
+
+    @property
+    def form(self) -> tuple:
+        """What it has in common with types that differ in sizes alone; sizes of 0 and of 1 are no others."""
+        found = self._form
+        if found is None:
+            place = () if self.device is CPU else (self.device,)
+            found = self._form = (self.dtype, *place, *[n if n < 2 else 2 for n in self.shape])
+        return found
 
     @property
     def size(self) -> int:
@@ -155,7 +165,7 @@ def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
             made.dtype, made.shape, made.device, made.ndim = dtype, shape, device, len(shape)
             floats = dtype.name in ("float32", "float64")
             made.small = known and device is CPU and floats and prod(shape) <= SMALL
-            made.scalars = {}
+            made.scalars, made._form = {}, None
             _alive[key] = made
         if len(_recent) >= TABLE_LIMIT:
             _recent.clear()

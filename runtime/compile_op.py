@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..ir.graph import Builder, Value
+from ..ir.graph import Builder, Graph, Value
 from ..ir.kernel.form import Store
 from ..ir.kernel.scalar import Cast, Expr, Read, walk
 from ..ir.kernel.scalar import Op as Word
@@ -24,6 +24,7 @@ from ..passes.llvm.binding import host_target, identity
 from ..passes.llvm.link import link
 from ..passes.pipeline import optimise, to_program
 from ..passes.programs.program import Program
+from ..passes.schedules.target import Target
 from . import guard, memory
 from .compiler import compiled
 from .kernels import Backward, Forward, Layout, Order, UnfitError
@@ -69,28 +70,15 @@ class Draft:
     ):
         self.target = host_target()
         with Builder(what.op.name) as b:
-            operands: list[Any] = [
-                t and _operand(b, t, order, single, layout.kept)
-                for t, order, single in zip(types, layout.orders, layout.single, strict=True)
-            ]
-            if isinstance(what, Forward):
-                results = list(b.emit(what.op, operands, what.attrs).outputs)
-            else:
-                results = _gradients(b, what, [x for x in operands if x is not None])
-            graph = optimise(b.finish(results))
-        known = {id(x) for x in graph.params}
-        if isinstance(what, Backward) and any(id(y) in known for y in graph.results):
-            raise UnfitError(f"{what.op.name}'s gradient is its cotangent, which need not be copied")
+            graph = emitted(b, what, types, layout)
         given = [at for at, t in enumerate(types) if t is not None]  # the params' operands
-        program = to_program(graph, [given.index(at) for at in written], self.target)
-        _check(program)
+        program = program_of(what, graph, self.target, [given.index(at) for at in written])
         self._linked = link(program, self.target, guard=guard.MODE)
 
     @cached_property
     def is_cached(self) -> bool:
         """Whether an earlier process compiled all of it."""
-        cache, machine = disk.default(), identity(self.target)
-        return all(cache.get(disk.key("object", machine, text)) is not None for text in self._linked.texts)
+        return are_cached(self._linked.texts, self.target)
 
     def executable(self) -> Callable[..., tuple[np.ndarray, ...]]:
         """What computes all results from the operands that there are, each dense in its order."""
@@ -99,6 +87,34 @@ class Draft:
         if manifest.arena <= OWN:
             return Executable.of_parts(manifest, constants, objects, self.target)
         return _one_at_a_time(Executable.of_parts(manifest, constants, objects, self.target, arena=_scratch))
+
+
+def emitted(b: Builder, what: Forward | Backward, types: Sequence[Type | None], layout: Layout) -> Graph:
+    """The graph of what is computed.  Raises UnfitError where a gradient that is needed is none."""
+    operands: list[Any] = [
+        t and _operand(b, t, order, single, layout.kept)
+        for t, order, single in zip(types, layout.orders, layout.single, strict=True)
+    ]
+    if isinstance(what, Forward):
+        return b.finish(list(b.emit(what.op, operands, what.attrs).outputs))
+    return b.finish(_gradients(b, what, [x for x in operands if x is not None]))
+
+
+def program_of(what: Forward | Backward, graph: Graph, target: Target, into: Sequence[int] = ()) -> Program:
+    """The program of that graph.  Raises UnfitError for what is better left to NumPy."""
+    graph = optimise(graph)
+    known = {id(x) for x in graph.params}
+    if isinstance(what, Backward) and any(id(y) in known for y in graph.results):
+        raise UnfitError(f"{what.op.name}'s gradient is its cotangent, which need not be copied")
+    program = to_program(graph, into, target)
+    _check(program)
+    return program
+
+
+def are_cached(texts: Iterable[str], target: Target) -> bool:
+    """Whether an earlier process compiled all of these modules."""
+    cache, machine = disk.default(), identity(target)
+    return all(cache.get(disk.key("object", machine, text)) is not None for text in texts)
 
 
 def _operand(

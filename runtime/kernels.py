@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
@@ -29,9 +30,11 @@ from ..ir.locks import fork_safe_lock
 from ..ir.lowering import NotLowered
 from ..ir.op import Op
 from ..ir.types import SMALL, Type, type_of
+from . import determinism
 from .interrupts import let_through
 
 if TYPE_CHECKING:
+    from .compile_kind import KindDraft
     from .plan import Plan
 
 Types = tuple[Type | None, ...]
@@ -63,13 +66,24 @@ WORTH_CODE = 2  # calls of NumPy for an op, from which on it is worth code, whic
 PRODUCTS, SMALL_PRODUCT = frozenset(("matmul", "linear")), 4096
 LONG_SUM, FEW_COLUMNS = 256, 8
 LIMIT = 4096  # functions that are remembered
+FEW = 8  # shapes of a kind that had better each have code of their own, where that is much quicker
+NEVER_DUE = 1 << 62  # elements
 
 _making = fork_safe_lock()  # held while code is made
 _known: dict[tuple, Large] = {}
+_kinds: dict[tuple, Kind] = {}
 _seen = 0  # elements of all counted calls
 changes = 0  # how often something changed over, after which a call may round otherwise than the last
-on_default_change.append(_known.clear)
 _element_types = {d.numpy: d for d in ALL}
+
+
+def forget() -> None:
+    """Forget what has code and what was counted."""
+    _known.clear()
+    _kinds.clear()
+
+
+on_default_change.append(forget)
 
 
 class UnfitError(KernelError):
@@ -77,18 +91,24 @@ class UnfitError(KernelError):
 
 
 # ---- who gets native code
-def choose(plan: Plan, reference: Callable) -> Callable:
-    """What runs a plan: its op's reference, or what changes over to native code and sets `plan.kernel`."""
+def choose(plan: Plan, reference: Callable, key: tuple | None = None) -> Callable:
+    """What runs a plan: its op's reference, or what changes over to native code and sets `plan.kernel`.
+
+    key: of its kind, if that is known.
+    """
     op, types, outs = plan.op, plan.types, plan.outs
     largest = _largest(op, types, outs)
     if largest > LEAST:
         if op.name in SLOWER or (_is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST):
             return reference
+        if WHEN == EARNED and (opened := _kind(key or kind_key(op, plan.attrs, types)).opened) is not None:
+            return _at_once(plan, reference, opened) or _large(plan, reference)
         return _large(plan, reference)
     if op.name in PRODUCTS and (largest > SMALL_PRODUCT or _is_thin(types, outs)):
         return reference
     if largest and WHEN == EARNED and type(op.reference) is not np.ufunc:
-        return Small(plan, reference)
+        kind = _kind(key or kind_key(op, plan.attrs, types))
+        return Small(plan, reference, kind) if kind.calls is None else _decided(plan, reference, kind)
     return reference
 
 
@@ -103,9 +123,13 @@ def _largest(op: Op, types: Types, outs: Types) -> int:
     """The elements of the largest array; 0 for what is never native."""
     if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
         return 0
-    known = [t for t in (*types, *outs) if t is not None]
-    traced = all([t.dtype.traced for t in known])  # kernels are of real numbers
-    return max([t.size for t in known]) if traced else 0
+    largest: Any = 0
+    for t in {*types, *outs}:
+        if t is not None:
+            if not t.dtype.traced:  # kernels are of real numbers
+                return 0
+            largest = max(largest, prod(t.shape))
+    return largest
 
 
 def _is_thin(types: Types, outs: Types) -> bool:
@@ -115,15 +139,45 @@ def _is_thin(types: Types, outs: Types) -> bool:
     return bool(out.shape) and 1 < out.shape[-1] < FEW_COLUMNS and first.shape[-1] > LONG_SUM
 
 
-def _large(plan: Plan, reference: Callable, calls: int = 0) -> Callable:
-    op, types, attrs = plan.op, plan.types, plan.attrs
+def _large_of(
+    op: Op, types: Types, attrs: Mapping[str, Any], outputs: int, reference: Callable, calls: int
+) -> Large:
     key = (op, types, repr(attrs))  # repr tells 1 from 1.0 and True
     large = _known.get(key)
     if large is None:
-        large = _remember(key, Large(Forward(op, attrs), types, len(plan.outs), reference, calls=calls))
+        large = _remember(key, Large(Forward(op, attrs), types, outputs, reference, calls=calls))
+    return large
+
+
+def _large(plan: Plan, reference: Callable, calls: int = 0) -> Callable:
+    large = _large_of(plan.op, plan.types, plan.attrs, len(plan.outs), reference, calls)
     if large.direct is None:
         large.plans.add(plan)
     return large.direct or large
+
+
+def _decided(plan: Plan, reference: Callable, kind: Kind) -> Callable:
+    """What runs a plan on small arrays, of whose kind is known how many calls of NumPy's one is worth."""
+    plan.calls = calls = kind.calls or 0
+    if calls < WORTH_CODE:
+        return reference
+    opened = kind.opened
+    found = None if opened is None else _at_once(plan, reference, opened, calls)
+    return found or _large(plan, reference, calls)
+
+
+def _at_once(plan: Plan, reference: Callable, opened: KindDraft, calls: int = 0) -> Callable | None:
+    """The code for all sizes as what runs a plan, if it serves its sizes."""
+    op, types, attrs, outputs = plan.op, plan.types, plan.attrs, len(plan.outs)
+    large: Large | None = None
+
+    def otherwise(*arrays: np.ndarray | None) -> Any:
+        nonlocal large
+        if large is None:
+            large = _large_of(op, types, attrs, outputs, reference, calls)
+        return large(*arrays)
+
+    return opened.direct(types, tuple([t is not None for t in types]), outputs > 1, otherwise)
 
 
 def _is_plain(op: Op, types: Types, outs: Types) -> bool:
@@ -174,6 +228,13 @@ class Forward:
     op: Op
     attrs: Mapping[str, Any]
 
+    def operands(self, types: Types) -> Types:
+        return types
+
+    def kind(self, types: Types) -> tuple:
+        """What it has in common with others that differ in sizes alone."""
+        return kind_key(self.op, self.attrs, types)
+
 
 @dataclass(frozen=True)
 class Backward:
@@ -191,6 +252,34 @@ class Backward:
     saved: tuple[bool | tuple[bool, ...], ...]
     needs: tuple[bool, ...]
 
+    def operands(self, types: Types) -> Types:
+        """The op's operands.  types: of what it is given."""
+        return self.types[: len(self.types) - len(self.outputs)]
+
+    def kind(self, types: Types) -> tuple:
+        """What it has in common with others that differ in sizes alone."""
+        key = kind_key(self.op, self.attrs, self.operands(types))
+        return (key, self.outputs, self.saved, self.needs)
+
+    @property
+    def given(self) -> Types:
+        """The types of what it is given: the cotangents that there are, and what was saved."""
+        op, count = self.op, len(self.types) - len(self.outputs)
+        found = [t for t, there in zip(self.types[count:], self.outputs, strict=True) if there]
+        names = (*op.operands, *op.all_outputs)
+        for name, there in zip(op.saves, self.saved, strict=True):
+            at = names.index(name)
+            if at >= len(op.operands):  # an output stands behind however many operands there are
+                at += count - len(op.operands)
+            rest = there if type(there) is tuple else (there,)
+            found += [self.types[at + k] for k, one in enumerate(rest) if one]
+        return tuple(found)
+
+
+def kind_key(op: Op, attrs: Mapping[str, Any], types: Types) -> tuple:
+    """What calls of an op have in common that differ in sizes alone; repr tells 1 from 1.0 and True."""
+    return (op, repr(attrs) if attrs else "", *[t and (t._form or t.form) for t in types])
+
 
 class Gradients:
     """The gradients of an op on large arrays of given types, as one function for each pattern of needs."""
@@ -206,6 +295,7 @@ class Gradients:
 
         saved: arrays, tuples of them and None.  cotangents: an array or None for each output.
         """
+        saved = saved or self.nothing
         outputs = tuple([g is not None for g in cotangents])
         entries = tuple(
             [tuple([y is not None for y in x]) if type(x) is tuple else x is not None for x in saved]
@@ -217,21 +307,17 @@ class Gradients:
         arrays = [g for g in cotangents if g is not None]
         for x in saved:
             arrays += [y for y in x if y is not None] if type(x) is tuple else [x] if x is not None else []
-        return found(*arrays)
+        return (found.direct or found)(*arrays)
+
+    @property
+    def nothing(self) -> tuple[None, ...]:
+        """What is saved where the rules that are needed look at nothing."""
+        return (None,) * len(self.op.saves)
 
     def of(self, outputs: tuple, saved: tuple, needs: tuple) -> Large:
         """The function for one pattern: which cotangents and saved values there are, and what is needed."""
-        everyone = (*self.types, *self.outs)
-        what = Backward(self.op, self.attrs, everyone, outputs, saved, needs)
-        types = [t for t, there in zip(self.outs, outputs, strict=True) if there]
-        names = (*self.op.operands, *self.op.all_outputs)
-        for name, there in zip(self.op.saves, saved, strict=True):
-            at = names.index(name)
-            if at >= len(self.op.operands):  # an output stands behind however many operands there are
-                at += len(self.types) - len(self.op.operands)
-            rest = there if type(there) is tuple else (there,)
-            types += [everyone[at + k] for k, one in enumerate(rest) if one]
-        return Large(what, tuple(types), sum(needs), lambda *arrays: None, calls=self.calls)
+        what = Backward(self.op, self.attrs, (*self.types, *self.outs), outputs, saved, needs)
+        return Large(what, what.given, sum(needs), lambda *arrays: None, calls=self.calls)
 
 
 # ---- how operands lie in memory
@@ -247,6 +333,11 @@ class Layout:
     orders: tuple[Order | None, ...]
     single: tuple[tuple[int, ...], ...]
     kept: Order | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all operands are dense in the order of their dims."""
+        return not any(self.orders) and not any(self.single)
 
 
 def repeated(x: np.ndarray | None) -> tuple[int, ...]:
@@ -293,20 +384,82 @@ def layout_of(arrays: Arrays, keeps: bool, copies: bool) -> Layout | None:
     return Layout(tuple(orders), single, kept)
 
 
+# ---- kinds
+class Kind:
+    """What arrays of all sizes share that an op, or its gradients, are computed of in one layout.
+
+    left: small calls until native code is thought of.  calls: of NumPy's that one is worth, once that is
+    asked.  seen: elements of all counted calls, of `shapes` shapes.  Code for all sizes is looked for once
+    they are `due`, of at least `needed` shapes.  draft: of that code; opened: the same once it is code.
+    """
+
+    __slots__ = ("left", "calls", "seen", "shapes", "due", "needed", "draft", "opened")
+
+    def __init__(self) -> None:
+        self.left, self.calls = CALLS, None
+        self.seen, self.shapes, self.due, self.needed = 0, 0, LOOK, 2
+        self.draft: KindDraft | None = None
+        self.opened: KindDraft | None = None
+
+    @property
+    def is_due(self) -> bool:
+        return self.seen >= self.due and self.shapes >= self.needed
+
+    def look(self, large: Large, layout: Layout) -> None:
+        """Make code for all sizes, where it is compiled already or has been waited for long enough.
+
+        Not under deterministic algorithms: long sums are not cut in parts by it, and round otherwise.
+        """
+        if self.opened is not None or determinism.is_asked():
+            return
+        self.due = COMPILE
+        if self.draft is None:
+            try:
+                make = load(f"{__package__}.compile_kind").KindDraft
+                self.draft = draft = make(large.what, large.types, layout)
+            except UnfitError:
+                self.due = NEVER_DUE
+                return
+            if draft.prefers_own:
+                self.needed = FEW
+        if self.shapes >= self.needed and (self.seen >= COMPILE or self.draft.is_cached):
+            self.draft.load()
+            self.opened, self.due = self.draft, 0
+
+
+NO_KIND = Kind()  # of what has code for its own sizes alone
+NO_KIND.due = NEVER_DUE
+
+
+def kind_of(what: Forward | Backward, types: Types, layout: Layout | None = None) -> Kind:
+    """The kind that it is of.  layout: None where all operands are dense."""
+    return _kind(what.kind(types), layout) if WHEN == EARNED else NO_KIND
+
+
+def _kind(what: tuple, layout: Layout | None = None) -> Kind:
+    key = (what, layout)
+    found = _kinds.get(key)
+    if found is None:
+        if len(_kinds) >= LIMIT:
+            _kinds.clear()
+        found = _kinds[key] = Kind()
+    return found
+
+
 # ---- running
 class Small:
-    """A plan's kernel on small arrays: its reference, until it was called so often that native code is
+    """A plan's kernel on small arrays: its reference, until its kind was called so often that native code is
     thought of.  Most plans are called a few times, and cost no more than this.
     """
 
-    __slots__ = ("plan", "reference", "left")
+    __slots__ = ("plan", "reference", "kind")
 
-    def __init__(self, plan: Plan, reference: Callable):
-        self.plan, self.reference, self.left = ref(plan), reference, CALLS
+    def __init__(self, plan: Plan, reference: Callable, kind: Kind):
+        self.plan, self.reference, self.kind = ref(plan), reference, kind
 
     def __call__(self, *arrays: np.ndarray | None) -> Any:
-        self.left -= 1
-        if self.left >= 0:
+        self.kind.left -= 1
+        if self.kind.left >= 0:
             return self.reference(*arrays)
         plan = self.plan()
         if plan is None:
@@ -322,12 +475,13 @@ class Small:
         """
         global _seen
         _seen += CALLS * CALL
+        kind = self.kind
         if _seen < COMPILE:
-            self.left = CALLS
+            kind.left = CALLS
             return
-        plan.calls = load(f"{__package__}.compile_op").numpy_calls(plan.op, plan.types, plan.attrs)
-        worth = plan.calls >= WORTH_CODE
-        plan.kernel = _large(plan, self.reference, plan.calls) if worth else self.reference
+        if kind.calls is None:
+            kind.calls = load(f"{__package__}.compile_op").numpy_calls(plan.op, plan.types, plan.attrs)
+        plan.kernel = _decided(plan, self.reference, kind)
         if plan.flows is not None:
             earn_gradients(plan)
 
@@ -359,10 +513,11 @@ class SmallGradients:
         self.patterns: dict[tuple[bool, ...], Large] = {}
 
     def __call__(self, saved: tuple | None, cotangents: tuple, attrs: Mapping[str, Any], needs: tuple) -> Any:
-        arrays = [cotangents[0], *[x for x in saved or () if x is not None]]
+        saved = saved or self.gradients.nothing
+        arrays = [cotangents[0], *[x for x in saved if x is not None]]
         large = self.patterns.get(needs)
         if large is None:
-            there = tuple([x is not None for x in saved or ()])
+            there = tuple([x is not None for x in saved])
             large = self.patterns[needs] = self.gradients.of(self.cotangents, there, needs)
         found = (large.direct or large)(*arrays)
         if found is not None:
@@ -370,9 +525,9 @@ class SmallGradients:
             if plan is not None and large.direct is not None:
                 if plan.native is None:
                     plan.native = {}
-                if False not in needs and len(arrays) == 1 + len(saved or ()):
+                if False not in needs and len(arrays) == 1 + len(saved):
                     plan.whole = large.direct
-                plan.native[tuple([not need for need in needs])] = _of_saved(large.direct, saved or ())
+                plan.native[tuple([not need for need in needs])] = _of_saved(large.direct, saved)
             if False not in needs:
                 return found
             made = iter(found)
@@ -419,11 +574,12 @@ class Large:
         op, forward = what.op, isinstance(what, Forward)
         self.keeps = forward and op.traits.elementwise and what.attrs.get("order") != "C"
         self.copies = not written and op.reference not in PLAIN and not op.traits.movement
-        self.dense = Counted(self, Layout((None,) * len(types), ((),) * len(types)))
         self.layouts: dict[Layout, Counted] = {}
         self.several = outputs > 1 or not forward
         self.direct: Callable | None = None
         self.plans: WeakSet[Plan] = WeakSet()
+        kind = NO_KIND if written else kind_of(what, types)
+        self.dense = Counted(self, Layout((None,) * len(types), ((),) * len(types)), kind)
 
     def __call__(self, *arrays: np.ndarray | None) -> Any:
         for x in arrays:
@@ -440,8 +596,16 @@ class Large:
         if counted is None:
             if len(self.layouts) >= LIMIT:
                 self.layouts.clear()
-            counted = self.layouts[found] = Counted(self, found)
+            counted = self.layouts[found] = Counted(self, found, kind_of(self.what, self.types, found))
         return counted.run(*arrays)
+
+    def changes_over(self, direct: Callable | None) -> None:
+        """Let that be what runs its plans on dense arrays, if it is anything."""
+        self.direct = direct
+        if direct is not None:
+            for plan in self.plans:
+                plan.kernel = direct
+        self.plans.clear()
 
 
 class Counted:
@@ -451,14 +615,17 @@ class Counted:
     user can do with them (x.view(-1)) must not change with who computes them.
     """
 
-    __slots__ = ("large", "layout", "run", "size", "seen", "due", "draft")
+    __slots__ = ("large", "layout", "kind", "run", "size", "seen", "due", "draft")
 
-    def __init__(self, large: Large, layout: Layout):
-        self.large, self.layout = large, layout
-        self.size = max(CALL * large.calls, sum(t.size for t in large.types if t is not None))
+    def __init__(self, large: Large, layout: Layout, kind: Kind):
+        self.large, self.layout, self.kind = large, layout, kind
+        self.size = max(CALL * large.calls, sum([t.size for t in large.types if t is not None]))
         self.seen, self.due = 0, LOOK  # elements, and from how many on something is to be done
         self.draft: Any = None
         self.run: Callable = self.observe if large.keeps and any(layout.orders) else self.count
+        kind.shapes += 1
+        if kind.opened is not None and self.run == self.count:
+            self.open()
 
     def observe(self, *arrays: np.ndarray | None) -> Any:
         """Run the reference, and see in which order it leaves its results."""
@@ -475,10 +642,10 @@ class Counted:
         """Run the reference, unless this call is the one that earns native code."""
         global _seen
         self.seen += self.size
+        self.kind.seen += self.size
         _seen += self.size
-        if WHEN == AT_ONCE or (
-            self.seen >= self.due and _seen >= COMPILE
-        ):  # the first to look loads the compiler
+        is_due = _seen >= COMPILE and (self.seen >= self.due or self.kind.is_due)
+        if is_due or WHEN == AT_ONCE:  # the first to look loads the compiler
             if not _making.locked():  # else another thread is at it
                 with _making:
                     if self.run == self.count:
@@ -492,6 +659,13 @@ class Counted:
         global changes
         large = self.large
         try:
+            if self.kind.is_due:
+                self.kind.look(large, self.layout)
+                if self.kind.opened is not None and self.open():
+                    changes += 1
+                    return
+            if self.seen < self.due and WHEN != AT_ONCE:
+                return
             self.due = COMPILE
             if self.draft is None:
                 make = load(f"{__package__}.compile_op").Draft
@@ -502,16 +676,30 @@ class Counted:
                 changes += 1
                 if self is large.dense and type(execute) is not FunctionType and not large.written:
                     given = [t is not None for t in large.types]
-                    large.direct = execute.direct(large, given, large.several)
-                    if large.direct is not None:
-                        for plan in large.plans:
-                            plan.kernel = large.direct
-                    large.plans.clear()
+                    large.changes_over(execute.direct(large, given, large.several))
         except Exception as error:  # whatever it is, NumPy can do it
             let_through(error)
             self.run, self.draft = large.reference, None
             if not isinstance(error, UnfitError):
-                _warn(large.what.op, error)
+                warn(large.what.op, error)
+
+    def open(self) -> bool:
+        """Change over to the code that its kind has for all sizes; whether that serves these."""
+        large, draft = self.large, self.kind.opened
+        assert draft is not None
+        sizes = draft.sizes_of(large.what.operands(large.types))
+        code = None if sizes is None or self.layout != draft.layout else draft.opened(sizes)
+        if code is None:
+            self.kind = NO_KIND
+            return False
+        given = [t is not None for t in large.types]
+        slowly = draft.slowly(sizes)
+        if self.layout.is_dense:
+            self.run = lambda *arrays: self.adapted(slowly)(*arrays)  # as seldom as that is wanted
+            large.changes_over(code.at(sizes, tuple(given), large.several, large))
+        else:
+            self.run = self.adapted(code.at(sizes, (True,) * sum(given), True, slowly) or slowly)
+        return True
 
     def adapted(self, execute: Callable[..., tuple]) -> Callable:
         """Native code as a function of the operands, as the reference is."""
@@ -547,7 +735,7 @@ class Counted:
                 results = tuple([y.transpose(back) for y in results])
             return results if several else results[0]
 
-        if any(layout.orders) or any(layout.single) or len(given) < len(types):
+        if not layout.is_dense or len(given) < len(types):
             return general
         return all_of if several else first
 
@@ -555,7 +743,7 @@ class Counted:
 _warned: set[str] = set()
 
 
-def _warn(op: Op, error: Exception) -> None:
+def warn(op: Op, error: Exception) -> None:
     if op.name not in _warned:
         _warned.add(op.name)
         warnings.warn(

@@ -97,7 +97,7 @@ class Plan:
             reference = None
         else:
             reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
-        self.out = self.outs[0]
+        self.out, self.calls = self.outs[0], 0
         if place is WRAPPED:
             self.kernel = kernel_below(op, types, attrs)
         elif self.out.device is CPU or self.out.device.type == "cpu":
@@ -108,7 +108,7 @@ class Plan:
             raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
-        self.recipes, self.flows, self.writer, self.calls = {}, None, None, 0
+        self.recipes, self.flows, self.writer = {}, None, None
         self.note = self.native = self.whole = None
         if traits.view:
             self.link = ((op.name, tuple(attrs.items())),)

@@ -141,10 +141,10 @@ def native(monkeypatch):
         monkeypatch.setattr(kernels, name, 0)
     monkeypatch.setattr(kernels, "SLOWER", frozenset())
     plan._forget()
-    kernels._known.clear()
+    kernels.forget()
     yield
     plan._forget()
-    kernels._known.clear()
+    kernels.forget()
 
 
 def reads_places(op) -> bool:

@@ -37,9 +37,9 @@ def at_once(monkeypatch):
     for name in ("LEAST", "PLAIN_LEAST"):
         monkeypatch.setattr(kernels, name, 0)
     monkeypatch.setattr(kernels, "SLOWER", frozenset())
-    kernels._known.clear()
+    kernels.forget()
     yield
-    kernels._known.clear()
+    kernels.forget()
 
 
 def agrees(case) -> bool:
@@ -174,7 +174,7 @@ def test_training_step_is_the_same(monkeypatch):
     def trained(when: int) -> list[np.ndarray]:
         monkeypatch.setattr(kernels, "WHEN", when)
         monkeypatch.setattr(kernels, "LEAST", 64)
-        kernels._known.clear()
+        kernels.forget()
         lamina.manual_seed(0)
         model = lamina.nn.Sequential(
             lamina.nn.Conv2d(3, 16, 3), lamina.nn.BatchNorm2d(16), lamina.nn.ReLU(), lamina.nn.MaxPool2d(2),
@@ -191,7 +191,7 @@ def test_training_step_is_the_same(monkeypatch):
     for got, want in zip(trained(kernels.AT_ONCE), trained(kernels.NEVER), strict=True):
         # three steps of at most lr each; the direction of one is off by the relative error of the gradients
         np.testing.assert_allclose(got, want, atol=3e-2 * 1e-3)
-    kernels._known.clear()
+    kernels.forget()
 
 
 # ---- updates
@@ -211,7 +211,7 @@ def test_update_writes_the_same_in_place(make, dtype, monkeypatch):
     def updated(when: int) -> tuple[np.ndarray, int]:
         monkeypatch.setattr(kernels, "WHEN", when)
         monkeypatch.setattr(kernels, "LEAST", 8)
-        kernels._known.clear()
+        kernels.forget()
         p = lamina.nn.Parameter(lamina.tensor(start, dtype=dtype))
         optimizer, data = make([p]), p._data
         for n in range(3):
@@ -264,9 +264,9 @@ def counted(monkeypatch):
     monkeypatch.setattr(kernels, "COMPILE", 2500)
     monkeypatch.setattr(kernels, "_seen", 2500)
     monkeypatch.setattr(compile_op.Draft, "is_cached", False)
-    kernels._known.clear()
+    kernels.forget()
     yield
-    kernels._known.clear()
+    kernels.forget()
 
 
 def test_op_changes_over_when_it_has_earned_it(counted):
