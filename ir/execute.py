@@ -39,14 +39,29 @@ def executor(
         quick = op.quick(types, attrs)
         if quick is not None:
             return quick, outs
+    return plain(op, types, attrs, outs, isinstance(inferred, tuple), conversions), outs
+
+
+def plain(
+    op: Op,
+    types: tuple[Type | None, ...],
+    attrs: Mapping[str, Any],
+    outs: tuple[Type, ...],
+    several: bool,
+    conversions: tuple[tuple[int, np.dtype], ...],
+) -> Callable[..., Any]:
+    """What computes `op` where there is no quicker spelling: the same for all sizes.
+
+    several: whether it returns a tuple.  conversions: of operands, as `operand_dtypes` says.
+    """
     run = with_attrs(op.reference, attrs)
     if conversions:
         run = _converting(run, conversions)
-    if isinstance(inferred, tuple):
+    if several:
         run = _several(run, tuple(t.dtype.numpy for t in outs))
     elif not _returns(op, types, conversions, outs[0]):
         run = _checked(run, outs[0].dtype.numpy, len(types))
-    return run, outs
+    return run
 
 
 def refuse_untaken(op: Op, types: tuple[Type | None, ...]) -> None:

@@ -27,6 +27,7 @@ from ..ir.types import CPU, Type, type_of
 from . import below, modes
 from .autocasting import recast
 from .compound import NoArray, served
+from .forms import Form, form_of, plan_of
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
@@ -137,7 +138,7 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
         if known is not None:
             raise known
     try:
-        return Plan(op, tuple([None if x is None else x._meta for x in operands]), attrs)
+        return plan_of(op, tuple([None if x is None else x._meta for x in operands]), attrs)
     except LaminaError as error:
         raise described(error, op, operands, describe) from None
     except Exception as error:
@@ -519,10 +520,15 @@ def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by these as the user spelled them."""
     plans: dict[Type, dict] = memo()
     named: dict[Type, dict] = memo()
+    formed: dict[tuple, Form] = memo()
     is_view, copies = op.traits.view, op.traits.copies
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
+        form = known_form(formed, input._meta, args, kwargs)
+        if form is not None and (plan := form.plan((input._meta,))) is not None:
+            table, key = (named, (args, tuple(kwargs.items()))) if kwargs else (plans, args)
+            return remember(table.setdefault(input._meta, {}), key, plan)
         if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
             return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
@@ -540,6 +546,8 @@ def shaped(op: Op) -> Callable:
             if len(table) >= LIMIT:
                 table.clear()
             remember(table.setdefault(input._meta, {}), key, plan)
+            if op.name not in INSTEAD and (form := form_of(plan, op.bind, args, kwargs)) is not None:
+                remember(formed, (input._meta.form, args, *kwargs.items()), form)
         return plan
 
     def find(input, args, kwargs):
@@ -631,6 +639,14 @@ def shaped(op: Op) -> Callable:
 
     saves_none = op.saves == () and bool(op.rules)
     return apply if len(op.all_outputs) == 1 else apply_hiding
+
+
+def known_form(forms: dict[tuple, Form], kind: Type, args: tuple, kwargs: dict) -> Form | None:
+    """The form of a call's plans, by its operand's type and arguments; None for those without hash, too."""
+    try:
+        return forms.get((kind.form, args, *kwargs.items())) if forms else None
+    except TypeError:
+        return None
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:

@@ -1,0 +1,112 @@
+"""Plans for types that differ in sizes alone from those of others: made by formulas, not by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..ir.dims import Condition, conditions
+from ..ir.errors import LaminaError
+from ..ir.execute import operand_dtypes, plain
+from ..ir.graph import Builder
+from ..ir.op import Op
+from ..ir.types import CPU, Type, type_of
+from .kernels import choose, kind_key
+from .of_symbols import of_symbols
+from .plan import Plan, memo, remember
+
+Types = tuple[Type | None, ...]
+MET = (
+    8  # shapes of a form, from which on plans are made by formulas, which take as long to make as some plans
+)
+NEVER = -1  # there are no formulas
+
+_forms: dict[tuple, Form | int] = memo()  # or how many of its shapes were met
+
+
+class Form:
+    """What all plans of an op have in common whose types differ in sizes alone.
+
+    first: one of them.  Raises LaminaError, TypeError where the rule of its shapes asks for more than follows
+    for all sizes.
+    """
+
+    __slots__ = ("first", "key", "shapes", "dtypes", "reference", "quick")
+
+    def __init__(self, first: Plan, key: tuple):
+        op, attrs, types = first.op, first.attrs, first.types
+
+        def infer(types: Types, sizes: Mapping[str, int]) -> tuple[tuple[Type, ...], Sequence[Condition]]:
+            with conditions(sizes=sizes) as needs:
+                made = op.infer(*types, **attrs)
+            return made if isinstance(made, tuple) else (made,), needs
+
+        found = of_symbols(types, infer)
+        self.first, self.key, self.dtypes = first, key, [out.dtype for out in found.made]
+        self.shapes = found.function([out.shape for out in found.made])
+        conversions = operand_dtypes(op, types, attrs)
+        several = isinstance(op.infer(*types, **attrs), tuple)
+        self.reference = plain(op, types, attrs, first.outs, several, conversions)
+        self.quick = None if conversions else op.quick
+
+    def plan(self, types: Types) -> Plan | None:
+        """The plan for these types of this form; None where only the rules can say what is to be said."""
+        shapes = self.shapes(types)
+        if shapes is None:
+            return None
+        first, plan = self.first, object.__new__(Plan)
+        outs = tuple(map(type_of, self.dtypes, shapes))
+        plan.op, plan.types, plan.attrs, plan.outs, plan.out = first.op, types, first.attrs, outs, outs[0]
+        plan.simple, plan.recipes, plan.calls = first.simple, first.recipes, 0
+        plan.flows = plan.writer = plan.note = plan.native = plan.whole = None
+        if plan.op.traits.view:
+            plan.link = first.link
+        quick = self.quick and self.quick(types, plan.attrs)
+        plan.kernel = choose(plan, quick or self.reference, self.key)
+        return plan
+
+    def binds_alike(self, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Whether a call with these arguments has the attributes of its plans, whatever the sizes are."""
+        alike = False
+
+        def call(types: Types, sizes: Mapping[str, int]) -> tuple[None, Sequence[Condition]]:
+            nonlocal alike
+            with Builder(self.first.op.name, sizes) as b:
+                operand = b.param(types[0])
+                operands, attrs = bind(operand, *args, **kwargs)
+            alike = operands == (operand,) and repr(attrs) == repr(self.first.attrs) and not b.conditions
+            return None, ()
+
+        try:
+            of_symbols(self.first.types, call)
+        except (LaminaError, TypeError):
+            return False
+        return alike
+
+
+def plan_of(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
+    """A new plan for these types.  Raises what the op's rules do for types and attributes that don't fit."""
+    key = kind_key(op, attrs, types)
+    form = _forms.get(key, 0)
+    if isinstance(form, Form):
+        plan = form.plan(types)
+        return plan if plan is not None else Plan(op, types, attrs)
+    plan = Plan(op, types, attrs)
+    if form != NEVER:
+        remember(_forms, key, form + 1 if form < MET else _form_of(plan, key))
+    return plan
+
+
+def form_of(plan: Plan, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> Form | None:
+    """The form of a plan of one operand, if the arguments behind it mean the same for all its sizes."""
+    form = _forms.get(kind_key(plan.op, plan.attrs, plan.types))
+    return form if isinstance(form, Form) and form.binds_alike(bind, args, kwargs) else None
+
+
+def _form_of(plan: Plan, key: tuple) -> Form | int:
+    if plan.op.traits.host or any([t.device is not CPU for t in (*plan.types, *plan.outs) if t is not None]):
+        return NEVER
+    try:
+        return Form(plan, key)
+    except (LaminaError, TypeError):  # a size is no number, and what asks for one says so
+        return NEVER

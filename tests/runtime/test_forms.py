@@ -1,0 +1,130 @@
+"""Plans that are made by formulas are those that the rules make, or there are none."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lamina
+from lamina.ir.dtypes import float32, int64
+from lamina.ir.errors import LaminaError
+from lamina.ir.op import REGISTRY
+from lamina.runtime import forms
+from lamina.runtime.of_symbols import OfSymbols
+from lamina.runtime.plan import Plan, _forget
+
+sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples
+from checks import taken
+from harness import cases
+
+OPS = sorted(
+    name
+    for name, op in REGISTRY.items()
+    if op.operands and not op.traits.host and taken(op, (float32, int64))
+)
+QUICK = OPS[:: len(OPS) // 40]
+
+
+def others(types, generator):
+    """Types of other sizes: of dims that were equal, or of one dim alone."""
+    sizes = sorted({n for t in types if t is not None for n in t.shape if n > 1})
+    for _ in range(4):
+        chosen = dict(zip(sizes, (int(n) for n in generator.integers(2, 40, len(sizes))), strict=True))
+        yield tuple(t and t.with_shape(tuple(chosen.get(n, n) for n in t.shape)) for t in types)
+    for at, t in enumerate(types):
+        for d, n in enumerate(t.shape if t is not None else ()):
+            shape = (*t.shape[:d], int(generator.integers(2, 9)), *t.shape[d + 1 :])
+            yield (*types[:at], t.with_shape(shape if n > 1 else t.shape), *types[at + 1 :])
+
+
+def compared(name: str) -> int:
+    """How many plans were made by formulas; each is the rules'."""
+    op, generator, found = REGISTRY[name], np.random.default_rng(0), 0
+    for case in cases(op, taken(op, (float32, int64))[0], "dense", count=6):
+        first = Plan(op, case.types, case.attrs)
+        form = forms._form_of(first, ())
+        if not isinstance(form, forms.Form):
+            continue
+        for types in (case.types, *others(case.types, generator)):
+            if [t and t.form for t in types] != [t and t.form for t in case.types]:
+                continue
+            made = form.plan(types)
+            try:
+                wanted = Plan(op, types, case.attrs)
+            except LaminaError:
+                assert made is None, f"{name} of {types} is refused"
+                continue
+            if made is not None:
+                assert made.outs == wanted.outs, f"{name} of {types}"
+                assert made.plan_gradients() == wanted.plan_gradients() and made.floats == wanted.floats
+                assert made.simple == wanted.simple and getattr(made, "link", 0) == getattr(wanted, "link", 0)
+                assert type(made.kernel) is type(wanted.kernel)
+                found += 1
+    return found
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_plans_are_those_of_the_rules(name):
+    compared(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
+def test_plans_of_every_record_are_those_of_the_rules(name):
+    compared(name)
+
+
+def test_most_records_have_forms():
+    ops = OPS[:: len(OPS) // 100]
+    assert sum(compared(name) > 0 for name in ops) > 0.8 * len(ops)
+
+
+def test_sizes_that_must_be_equal_are_compared(monkeypatch):
+    assert compared("add")
+    monkeypatch.setattr(OfSymbols, "function", lambda self, results: lambda types: (types[0].shape,))
+    with pytest.raises(AssertionError, match="add of"):
+        compared("add")
+
+
+CALLS = {
+    "add": lambda x: x + x,
+    "row": lambda x: x * x[0],
+    "sum": lambda x: x.sum(1),
+    "sum_named": lambda x: x.sum(dim=-1, keepdim=True),
+    "softmax": lambda x: x.softmax(0),
+    "view": lambda x: x.view(-1),
+    "flat": lambda x: x.reshape(x.shape[0] * x.shape[1]),
+    "slice": lambda x: x[:, 1:],
+    "narrow": lambda x: x.narrow(1, 0, 2),
+    "transpose": lambda x: x.transpose(0, 1),
+    "cat": lambda x: lamina.cat((x, x)),
+    "matmul": lambda x: x @ x.t(),
+    "pad": lambda x: lamina.nn.functional.pad(x, (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_on_many_shapes_give_what_they_give_alone(name):
+    """More shapes than make a form, with gradients."""
+    _forget()
+
+    def run(n, m):
+        x = lamina.tensor(np.arange(n * m, dtype=np.float32).reshape(n, m) / 64, requires_grad=True)
+        y = CALLS[name](x)
+        (g,) = lamina.autograd.grad((y * y).sum(), x)
+        return y.detach().numpy(), g.numpy()
+
+    shapes = [(3 + k % 5, 4 + k) for k in range(3 * forms.MET)]
+    found = [run(*shape) for shape in shapes]
+    for shape, got in zip(shapes, found, strict=True):
+        _forget()
+        for one, other in zip(got, run(*shape), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_shapes_that_do_not_fit_are_refused_as_ever():
+    for n in range(3, 3 + 2 * forms.MET):
+        lamina.ones(n, 4) + lamina.ones(n, 4)
+    with pytest.raises(LaminaError, match="don't broadcast"):
+        lamina.ones(50, 4) + lamina.ones(51, 4)
