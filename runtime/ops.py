@@ -101,14 +101,16 @@ publish(FUNCTIONS["mm"], "mm", "spmm", "dsmm")  # as products of sparse matrices
 
 # Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
 _WITHIN = frozenset((
-    "avg_pool_grad", "basic_index", "batch_norm_eval", "batch_norm_train", "binary_cross_entropy_elements",
-    "cast", "col2im", "constant_pad", "contiguous", "conv_input_grad", "conv_weight_grad", "copy", "expand",
-    "expand_as", "getitem", "gru_gates", "im2col", "indefinite_minor", "index", "ldl_parts", "ldl_solved",
-    "linear_recurrence", "lstm_gates", "max_dim", "median_all", "median_dim", "min_dim", "nanmedian_all",
-    "new_empty", "new_full", "new_ones", "new_zeros", "pairs_to_complex", "pick_at", "pivoted_order",
-    "pseudo_inverse", "repeat", "reshape_as", "setitem_", "slice", "softmax_cross_entropy",
-    "softmax_cross_entropy_grad", "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather",
-    "unindex", "unique_parts", "unview", "view", "view_as", "view_scatter",
+    "attention", "attention_backward", "avg_pool_grad", "basic_index", "batch_norm_eval",
+    "batch_norm_train", "binary_cross_entropy_elements", "cast", "col2im", "constant_pad", "contiguous",
+    "conv_input_grad", "conv_weight_grad", "copy", "expand", "expand_as", "getitem", "gru_gates",
+    "gru_layer", "gru_layer_backward", "im2col", "indefinite_minor", "index", "ldl_parts", "ldl_solved",
+    "linear_recurrence", "lstm_gates", "lstm_layer", "lstm_layer_backward", "max_dim", "median_all",
+    "median_dim", "min_dim", "nanmedian_all", "new_empty", "new_full", "new_ones", "new_zeros",
+    "pairs_to_complex", "pick_at", "pivoted_order", "pseudo_inverse", "repeat", "reshape_as", "rnn_layer",
+    "rnn_layer_backward", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
+    "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
+    "unview", "view", "view_as", "view_scatter",
 ))  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from lamina.jit import backend
 from lamina.passes.programs import build_program, plan_memory
 from lamina.passes import cache
 from lamina.passes.graphs import compose, pieces
-from lamina.passes.kernels import index_check, proof
+from lamina.passes.kernels import collapse, index_check, proof
 from lamina.passes.llvm import generate
 
 x, count = lamina.ones(8), 0
@@ -36,8 +36,8 @@ def clear():
     memos = compose._kernels, compose._drafts, pieces._pieces, build_program._reading, backend._kept
     for table in (*memos, x._meta.scalars):
         table.clear()
-    tables = generate._generic, generate._function, index_check.index_check, plan_memory.in_place, proof.prove
-    for function in tables:
+    tables = generate._generic, generate._function, index_check.index_check, proof.prove, collapse.collapsed
+    for function in (*tables, plan_memory.in_place, plan_memory.may_be_in_place):
         function.cache_clear()
     cache.default()._memory.clear()
     gc.collect()
