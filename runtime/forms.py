@@ -19,9 +19,11 @@ Types = tuple[Type | None, ...]
 MET = (
     8  # shapes of a form, from which on plans are made by formulas, which take as long to make as some plans
 )
+VAIN = 128  # forms of an op that were met, none often: its attributes are of sizes, as those of slices
 NEVER = -1  # there are no formulas
 
 _forms: dict[tuple, Form | int] = memo()  # or how many of its shapes were met
+_in_vain: dict[Op, int] = memo()
 
 
 class Form:
@@ -86,6 +88,8 @@ class Form:
 
 def plan_of(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
     """A new plan for these types.  Raises what the op's rules do for types and attributes that don't fit."""
+    if _in_vain.get(op, 0) >= VAIN:
+        return Plan(op, types, attrs)
     key = kind_key(op, attrs, types)
     form = _forms.get(key, 0)
     if isinstance(form, Form):
@@ -93,12 +97,16 @@ def plan_of(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
         return plan if plan is not None else Plan(op, types, attrs)
     plan = Plan(op, types, attrs)
     if form != NEVER:
+        if not form:
+            _in_vain[op] = _in_vain.get(op, 0) + 1
         remember(_forms, key, form + 1 if form < MET else _form_of(plan, key))
     return plan
 
 
 def form_of(plan: Plan, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> Form | None:
     """The form of a plan of one operand, if the arguments behind it mean the same for all its sizes."""
+    if _in_vain.get(plan.op, 0) >= VAIN:
+        return None
     form = _forms.get(kind_key(plan.op, plan.attrs, plan.types))
     return form if isinstance(form, Form) and form.binds_alike(bind, args, kwargs) else None
 
@@ -107,6 +115,7 @@ def _form_of(plan: Plan, key: tuple) -> Form | int:
     if plan.op.traits.host or any([t.device is not CPU for t in (*plan.types, *plan.outs) if t is not None]):
         return NEVER
     try:
+        _in_vain[plan.op] = 0
         return Form(plan, key)
     except (LaminaError, TypeError):  # a size is no number, and what asks for one says so
         return NEVER

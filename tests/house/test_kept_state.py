@@ -34,6 +34,7 @@ REVIEWED = {
     "runtime/cuda/driver.py": "the driver and its context, which belong to the process",
     "runtime/cuda/machine.py": KEPT,
     "runtime/dispatch.py": KEPT,
+    "runtime/forms.py": KEPT,
     "runtime/forward.py": "the level of forward mode, an object that tensors are made with",
     "runtime/history.py": KEPT,
     "runtime/inplace.py": COUNTS,
