@@ -14,6 +14,7 @@ from training_programs import gradients
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret
+from lamina.ir.kernel.types import NUMPY
 from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.programs.assign_layouts import assign_layouts
@@ -53,7 +54,7 @@ def test_every_variant_agrees_or_is_refused(name):
     else:
         kernel, how = CHOSEN[name]
         rng = np.random.default_rng(0)
-        arrays = [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
+        arrays = [rng.standard_normal(b.shape).astype(NUMPY[b.dtype]) for b in kernel.inputs]
     wanted = interpret(kernel, *arrays, exact=name in PROBES and name != "halves")
     tried = 0
     for _ in range(6):  # a walk, as a search takes it
