@@ -16,10 +16,12 @@ from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret
 from lamina.ir.kernel.types import NUMPY
 from lamina.passes.kernels.collapse import collapsed
+from lamina.passes.kernels.winograd import weight_products
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.programs.assign_layouts import assign_layouts
 from lamina.passes.programs.batch_innermost import batch_innermost
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
+from lamina.passes.schedules.choose_winograd import pack_winograd
 from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import Collapse, Schedule, parse
 from lamina.passes.schedules.variants import variants
@@ -55,6 +57,9 @@ def test_every_variant_agrees_or_is_refused(name):
         kernel, how = CHOSEN[name]
         rng = np.random.default_rng(0)
         arrays = [rng.standard_normal(b.shape).astype(NUMPY[b.dtype]) for b in kernel.inputs]
+        if how.winograd is not None:  # its code reads the weight as another kernel packs it
+            pack = pack_winograd(kernel.inputs[1].shape, how.winograd, TARGET.lanes)
+            (arrays[2],) = interpret(pack, arrays[1], weight_products(how.winograd.tile))
     wanted = interpret(kernel, *arrays, exact=name in PROBES and name != "halves")
     tried = 0
     for _ in range(6):  # a walk, as a search takes it
