@@ -39,6 +39,8 @@ def quick(branch: Branch, tree: Tree, arguments: int) -> Quick | None:
     if segment is None or segment.end is None or segment.code is None or not segment.end.conditions.none:
         return None
     end = segment.end
+    if end.recording.outcome.lock is not None:
+        return None
     code = segment.code
     if code.main is None or code.complexes is not None:  # interpreted, or arrays are seen as pairs
         return None

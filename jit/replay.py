@@ -44,7 +44,10 @@ class Unready(Exception):
 
 
 class Busy(Exception):
-    """Another thread drew random numbers meanwhile: nothing was changed, and the call must run eagerly."""
+    """Another thread drew random numbers meanwhile, or wrote what guards had read.
+
+    Nothing was changed, and the call must run eagerly.
+    """
 
 
 class Raised(Exception):
@@ -122,11 +125,14 @@ def counted(count: int | Dim, S: list) -> int:
     return evaluate(count, {name: S[slot_of(name)] for name in symbols_of(count)})
 
 
-def take(tree: Tree, call: Call) -> Any:
-    """Go through the tree with this call's values.  Raises Missed, Eager, Unready, Busy."""
+def take(tree: Tree, call: Call, held: Any = None) -> Any:
+    """Go through the tree with this call's values.  Raises Missed, Eager, Unready, Busy.
+
+    held: the lock that this is done under, where the path that the call takes was found to want one.
+    """
     values: dict[Key, np.ndarray] = {}
     originals: dict[Key, np.ndarray] = {}
-    segment, answer, branches = None, None, tree.branches
+    segment, answer, branches = None, None, tree.branches if held is None else [call.branch]
     while True:
         call.branch = choose(branches, call, segment, answer)
         segment = call.branch.segment
@@ -136,6 +142,9 @@ def take(tree: Tree, call: Call) -> Any:
             raise Eager(segment.full)
         if segment.code is None and (segment.outputs if segment.end is None else not segment.end.ready):
             raise Unready(COMPILING)
+        if segment.end is not None and (lock := segment.end.recording.outcome.lock) is not None:
+            if (wanted := lock(call.S)) is not held:
+                return _under(wanted, tree, call, held)
         if segment.symbols and segment.code is not None:
             segment.code.of(segment.sizes(call.S))  # before anything is changed
         arrays = _inputs(tree, segment, call, values, originals)
@@ -152,6 +161,17 @@ def take(tree: Tree, call: Call) -> Any:
             if key is not None and key not in values:
                 values[key] = _read(tree, key, call, originals)
         answer, branches = segment.ways(values, call.S, call.undo)
+
+
+def _under(lock: Any, tree: Tree, call: Call, held: Any) -> Any:
+    """Take the path that was chosen with its lock held, if it still may be taken."""
+    if held is not None:  # where the lock stood, another one stands now
+        raise Busy
+    with lock:
+        try:
+            return take(tree, call, lock)
+        except Missed:
+            raise Busy from None
 
 
 def choose(

@@ -19,7 +19,7 @@ from .tuning import summary
 LONGEST = 64  # things of a kind that are remembered one by one: misses, reasons, paths
 OTHERS = "other reasons"
 COMPILING = "it is being compiled"
-BUSY = "another thread drew random numbers meanwhile"
+BUSY = "another thread drew random numbers, or wrote what this call reads, meanwhile"
 TIMED = "it was timed, to know what tracing saves"
 SPARED = "a further recording waits until it may pay off"
 RESIZED = "code for these sizes waits until it may pay off"

@@ -647,6 +647,10 @@ class TracedFunction:
             )
         if any(self._registry.groups[number][0]() is None for number in recording.groups):
             raise Refusal("an optimizer that the run made took a step")
+        if outcome.lock is not None and recording.questions:
+            raise Refusal(
+                "it takes a lock, and Python asked for a value, which is computed before it is taken"
+            )
         text = observer.guards
         parts = text.parts + [text.part] * (recorder.asked + 1 - len(text.parts))
         guards = [Guard(part, self._registry) for part in parts]

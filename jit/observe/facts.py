@@ -35,6 +35,7 @@ from .kinds import ATOMS, MISSING, PINNED, Function, Method, of_lamina
 from .known import Known, Registry
 from .lifted_numbers import WEIGHTS, LiftedNumbers, liftable
 from .lives import Lives
+from .locks import Locks
 from .parts import HISTORIES, Reason, history, layout
 from .shadow import Shadow
 from .sizes import Sizes
@@ -56,7 +57,7 @@ class Facts:
 
     recorder: hears the ops meanwhile, counts the questions that divide the run, and says why it is refused.
     guards: what they say so far.  known: what was there before.  fresh: what the run made.  written: what it
-    changed of what was there.  contexts: variables that it set.
+    changed of what was there.  contexts: variables that it set.  locks: that it took.
     numbers, shadow: its inputs that are numbers, and where they stand.  sizes: those that are symbols.
     busy: what is being gone through, or told of, which may hold itself.
     """
@@ -70,7 +71,7 @@ class Facts:
         self.sizes = Sizes(guards, numbers, shadow)
         self.fresh = fresh = Fresh(guards, shadow)
         self.written = written = Written(guards, fresh)
-        self.contexts = Contexts()
+        self.contexts, self.locks = Contexts(), Locks()
         self.busy: set[tuple[str, int]] = set()
         # What rules say most often, each a word of one part: no state, and never assigned again.
         self.refuse, self.place = guards.refuse, guards.place
@@ -125,7 +126,8 @@ class Facts:
         The guards are kept, by which later calls are told from those that this refusal speaks of.
         """
         if not (self.guards.lost or self.guards.over):
-            for part in (self.known, self.fresh, self.shadow, self.sizes, self.written, self.guards):
+            apart = self.known, self.fresh, self.shadow, self.sizes, self.written, self.locks
+            for part in (*apart, self.guards):
                 part.let_go()
             self.recorder.forget()
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...runtime import Tensor
 from .. import draws
 from ..facts import holds_nan, literal
-from . import contexts, policy, reads
+from . import contexts, locks, policy, reads
 from .callbacks import Callbacks
 from .contents import CONTAINERS, VALUES
 from .heap import key_of, size_of
@@ -484,15 +484,8 @@ class Methods(Callbacks):
             return self.in_c(run, args, kwargs)
         if where == "_contextvars.ContextVar" or where == "contextvars.ContextVar":
             return contexts.asked(self, o, name, run, args)
-        if where in policy.LOCKS and name in (
-            "__enter__",
-            "__exit__",
-            "acquire",
-            "release",
-            "_is_owned",
-            "locked",
-        ):
-            return run(*args, **kwargs)
+        if where in policy.LOCKS and name in locks.METHODS:
+            return locks.asked(self, o, name, run, args, kwargs)
         if issubclass(kind, BaseException):
             if name in ("__str__", "__repr__"):
                 self.show(o)

@@ -39,7 +39,7 @@ class Outcome:
     tensors: those that effects and result hold, in order.  run(S, T): what does it again and returns the
     result, given the slots and these tensors.  plain: the number of the tensor that is the result, where
     that is all.  constant: whether what it returns besides tensors is the same at each call.
-    asks: whether answers leave.
+    asks: whether answers leave.  lock(S): the one that a call is to be done under, if any is.
     """
 
     def __init__(self, facts: Facts, result: Any):
@@ -58,6 +58,7 @@ class Outcome:
         for variable, value in facts.contexts.left():
             words = f"{self.spelled(variable)}, {self.spelled(value)}"
             self._lines.append(f"{self._const(type(variable).set)}({words})")
+        self.lock = self._taken()
         self.constant = True
         returned = self.spelled(result)
         self._leave_circles()
@@ -70,6 +71,18 @@ class Outcome:
         self.text = "\n".join(self._lines)
         self.run = self._compiled()
         del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
+
+    def _taken(self) -> Callable[[list], Any] | None:
+        """What finds the lock that the run took."""
+        locks = self._facts.locks
+        if locks.depth:
+            self._facts.refuse("it leaves a lock taken")
+        if locks.taken is None:
+            return None
+        expression = self.spelled(locks.taken)
+        scope = {name: self._part.names[name]() if name in self._part.weak else self._part.names[name]
+                 for name in re.findall(r"\bk\d+_", expression)}  # fmt: skip
+        return eval(f"lambda S: {expression}", scope)
 
     def _fill(self, lines: list[str]) -> None:
         """Begin with what tensors and clocks tell after the work, and what is computed of it."""

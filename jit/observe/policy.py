@@ -104,7 +104,7 @@ CONSTANT_OBJECTS = frozenset((
     "decimal.Decimal", "types.GenericAlias", "types.UnionType", "_sre.SRE_Template", "builtins.range",
     "builtins.slice", "builtins.code", "_json.Encoder", "_json.Scanner", "numpy.dtype",
 ))  # fmt: skip
-LOCKS = frozenset(("_thread.lock", "_thread.RLock"))  # taken and given back in the run: others see nothing
+LOCKS = frozenset(("_thread.lock", "_thread.RLock"))
 # What they tell may leave the run, which asks them before its work or after it; nothing else may hang on it.
 CLOCKS = frozenset((
     time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.monotonic_ns,

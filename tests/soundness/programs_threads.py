@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import queue
+import sys
 import threading
 
 from battery import lib as t
@@ -29,8 +30,13 @@ def together(count, function):
         barrier.wait()
         return function(i)
 
-    with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # seconds: they take turns as often as they can
+    try:
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            return list(pool.map(run, range(count)))
+    finally:
+        sys.setswitchinterval(usual)
 
 
 @program("threads")
@@ -126,7 +132,7 @@ def a_counter_under_a_lock(w):
 
     w.see(state=state)
     for state["n"] in w.rounds(0, 100):
-        w.call(lambda: together(4, lambda i: f(w.x + i)))
+        w.call(lambda: together(4, lambda i: [f(w.x + i) for _ in range(25)]))
 
 
 @program("threads")
