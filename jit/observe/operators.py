@@ -427,7 +427,7 @@ class Operators(Items):
             if symbol != "~" and not self.refused:
                 made = self.numbers.computed(run(raw(a)), f"{symbol}{a.expression}")
                 if symbol == "-":
-                    self.sizes.of_function(operator.neg, (a,), made)
+                    self.sizes.computed("-", 0, a, made)
                 return made
             a = self.plain(a)
         patched = self.patched(a, name)

@@ -203,8 +203,6 @@ class Sizes:
             self._note(made, lambda *sides: sum(sides), *sides)
         elif function is abs and self.symbolic.bounds(sides[0])[0] >= 0:
             self._note(made, lambda side: side, *sides)
-        elif function is operator.neg:
-            self._note(made, function, *sides)
 
     def open(self, number: LiftedInt) -> bool:
         """Have a number that changes be a size, as where a slice ends; whether it is.
@@ -249,7 +247,26 @@ class Sizes:
     def is_apart(self, a: LiftedInt, b: LiftedInt) -> bool:
         """Whether two numbers may well differ by the same at each call, as far as is known."""
         roots = [self._roots(x) for x in (a, b)]
+        if all(roots) and roots[0] == roots[1] and len(roots[0]) == 1:
+            return self._factor(a) == self._factor(b)
         return not all(roots) or bool(roots[0] & roots[1])
+
+    def _factor(self, x: Any) -> int | None:
+        """How much a number grows with the one that it is computed of; None where that is not known."""
+        if type(x) is not LiftedInt:
+            return 0
+        of = self._of.get(x.expression)
+        if of is None:
+            return 1
+        symbol, a, b = of
+        one, other = self._factor(a), self._factor(b)
+        if one is None or other is None:
+            return None
+        if symbol in "+-":
+            return one + other if symbol == "+" else one - other
+        if symbol == "*" and 0 in (one, other):
+            return one * raw(b) + other * raw(a)
+        return 0 if one == other == 0 else None
 
     def _roots(self, x: Any) -> set[str]:
         """The numbers that one is computed of, by their expressions."""

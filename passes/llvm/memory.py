@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.dims import Dim
+from ...ir.dims import Dim, is_at_least
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Buffer, Kernel, Store
@@ -37,7 +37,7 @@ class Memory(Expressions):
         for d, (part, extent) in enumerate(zip(index, buffer.shape, strict=True)):
             if d in guarded or isinstance(part, Expr):
                 continue
-            if isinstance(extent, Dim):
+            if isinstance(extent, Dim) or any(isinstance(self.kernel.extents[a], Dim) for a in part.names):
                 self.stays_on_axes(what, part, point)
                 continue
             low, high = self.reach_of(part, point)
@@ -182,7 +182,7 @@ class Memory(Expressions):
         dim = next(d for d, part in enumerate(access.index) if isinstance(part, Expr))
         _, last = self.ranges.of(number)
         panels, width, extent = buffer.shape[dim], int(buffer.shape[-1]), self.kernel.extents[axis]
-        if isinstance(extent, Dim) and panels == (extent + (width - 1)) // width:
+        if isinstance(extent, Dim) and is_at_least(panels, (extent + (width - 1)) // width):
             panels = -(-OPEN // width)
         if last >= int(panels) or first + self.lanes > width or width != self.schedule.block(axis):
             raise KernelError(

@@ -529,6 +529,38 @@ def test_images_that_are_resized_have_one_program():
     assert made and all(template.is_whole for template in made)
 
 
+PARTS = {
+    "its beginning": lambda held, n: held[:, : n + 1],
+    "its end": lambda held, n: held[:, -n:],
+    "from a place on": lambda held, n: held[:, n - 1 :],
+    "between": lambda held, n: held[:, n : 2 * n],
+    "every second": lambda held, n: held[:, : 2 * n : 2],
+    "of both": lambda held, n: held[: n // 2, : n + 1],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_what_has_one_size_have_one_recording(name):
+    """Where they end is proven of all sizes: those that go beyond the end, too."""
+    held = tensor(6, 24)
+    backend.forget()
+
+    def function(n):
+        y = PARTS[name](held, n)
+        return F.softmax(y @ y.mT, -1) @ y + y.sum(-1, keepdim=True)
+
+    f = jit.trace(function, budget=None)
+    beyond = () if name in ("from a place on", "between") else (30, 40)  # of those nothing is left there
+    for n in (4, 7, 5, 11, *beyond, 9):
+        with lamina.no_grad():
+            close(f(n), function(n))
+    assert f.counts()["recorded"] == 2, f.explain(detail=True)
+    (template,) = backend._templates.values()
+    assert template is not None
+    packed_from_zero = name in ("its beginning", "every second", "of both")
+    assert template.is_whole == packed_from_zero  # others are packed from a place that is a formula
+
+
 def test_images_lie_by_how_many_there_are():
     """Few in blocks of channels, many with the batch innermost: a program for each, made when it is met."""
     net = nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(4, 5, 3, 2))
