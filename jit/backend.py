@@ -200,9 +200,13 @@ class Fitted(Compiled):
         return specialise(self.template.optimised, self.sizes)
 
     def _programs(self) -> tuple[Program, Program]:
-        """Those of these sizes alone, which do the same."""
-        program = self.target.program(self.graph, self.into, replace(self.options, frozen=self.frozen))
-        return self.target.split(program, self.frozen)
+        return self.template.weights, self.template.main.bound(self.sizes)
+
+    def apart(self) -> Executable:
+        found = self.__dict__.get("_apart")
+        if found is None:
+            found = self._apart = self.template.apart(self.sizes) or self.main
+        return found
 
 
 class Bound:

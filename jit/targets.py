@@ -7,7 +7,7 @@ else in `jit` is the same for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Protocol
@@ -80,8 +80,11 @@ class Target(Protocol):
     def sized(self, program: Program) -> Sized:
         """A program of symbols, ready for their sizes; within blocks of `hints` and `limits`."""
 
-    def apart(self, program: Program) -> Executable | None:
-        """One that tells this thread's profiler of each kernel; None where that can't be."""
+    def apart(self, program: Program, sizes: Mapping[str, int] | None = None) -> Executable | None:
+        """One that tells this thread's profiler of each kernel; None where that can't be.
+
+        sizes: what the program's symbols are, in a block of `for_sizes`.
+        """
 
     def kept(self, executable: Executable) -> Callable[..., tuple]:
         """Runs the program of the weights, and gives what the other one is to be handed."""
@@ -131,8 +134,8 @@ class Cpu:
     def sized(self, program: Program) -> Sized:
         return Sized(program, host_target(), guard.MODE)
 
-    def apart(self, program: Program) -> Executable | None:
-        return native.Executable(program, apart=True)
+    def apart(self, program: Program, sizes: Mapping[str, int] | None = None) -> Executable | None:
+        return native.Executable(program, apart=True, sizes=sizes)
 
     def kept(self, executable: Executable) -> Callable[..., tuple]:
         return executable
@@ -195,7 +198,7 @@ class Cuda:
     def sized(self, program: Program) -> Sized:
         raise NotImplementedError("launches are of sizes that are known")
 
-    def apart(self, program: Program) -> Executable | None:
+    def apart(self, program: Program, sizes: Mapping[str, int] | None = None) -> Executable | None:
         return None  # kernels run on after they are launched
 
     def kept(self, executable: Executable) -> Callable[..., tuple]:

@@ -94,6 +94,11 @@ class Template:
                 self._mains.popitem(last=False)
         return self._first, found
 
+    def apart(self, sizes: Mapping[str, int]) -> Executable | None:
+        """What runs the main program at these sizes, and tells a profiler of each kernel."""
+        with self._lock, for_sizes(sizes, self._needs):
+            return self.target.apart(self.main, sizes)
+
     def suits(self, sizes: Mapping[str, int]) -> bool:
         """Whether what was chosen by the sizes that it was made with would be chosen by these."""
         return all(condition.holds(sizes) for condition in self._chosen)

@@ -15,7 +15,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import cache, partial
 from itertools import islice
@@ -67,7 +67,8 @@ class Executable:
     """A program in this process's memory, ready to run; any number of threads may call it.
 
     target: what it is compiled for, this machine by default.  threads: the most it may use, beside what
-    set_num_threads says.  apart: tell this thread's profiler of each kernel.  Raises GraphError, KernelError
+    set_num_threads says.  apart: tell this thread's profiler of each kernel.  sizes: what
+    its symbols are, in a block of `for_sizes`.  Raises GraphError, KernelError
     for a program that can't be compiled or run here.
     """
 
@@ -79,10 +80,11 @@ class Executable:
         target: Target | None = None,
         threads: int | None = None,
         apart: bool = False,
+        sizes: Mapping[str, int] | None = None,
     ):
         with Compiler(_usable(target)) as compiler:
             start = time.perf_counter()
-            linked = link(program, compiler.target, ready=compiler.add, guard=guard.MODE, apart=apart)
+            linked = link(program, compiler.target, ready=compiler.add, guard=guard.MODE, apart=apart, sizes=sizes)
             objects = compiler.objects()
         self._made(linked, objects, compiler, time.perf_counter() - start, threads)
 

@@ -117,7 +117,8 @@ class WinogradCode:
     def code(self) -> Code:
         how = self.how
         self.window()
-        for rows in sorted({part for whole in (self.rows, self.last) for part in balanced(whole, how.rows)}):
+        parts = {part for whole in (self.rows, self.last) for part in balanced(whole, how.rows)}
+        for rows in range(1, min(how.rows, self.rows) + 1) if self.open else sorted(parts):
             self.product(rows)
         self.result()
         vectors = self.tiles * self.channels * self.outs * (how.vectors if how.images else self.lanes)
@@ -335,19 +336,15 @@ class WinogradCode:
     # ---- phases
     def tiles_of(self, f: Function, block: Int) -> Int:
         """How many tiles a block has."""
-        if self.last == self.rows:
+        if self.last == self.rows and not self.open:
             return self.block
-        return f.i("smin", f.i("sub", self.tiles, f.i("mul", block, self.block)), self.block)
+        found = f.i("smin", f.i("sub", self.count, f.i("mul", block, self.block)), self.block)
+        f.ranges.declare(found, 1, self.block)  # there are no more blocks than are needed
+        return found
 
     def tile(self, f: Function, block: Int, number: Int) -> Int:
-        """The number of a tile among all, for that in its block.
-
-        Of any number of tiles the last block overlaps its neighbour: results are pure functions of the place.
-        """
-        first = f.i("mul", block, self.block)
-        if self.open:
-            first = f.i("smin", first, f.i("sub", self.count, self.block))
-        tile = f.i("add", first, number)
+        """The number of a tile among all, for that in its block."""
+        tile = f.i("add", f.i("mul", block, self.block), number)
         f.ranges.declare(tile, 0, self.tiles - 1)  # the loops over a block end with the last tile
         return tile
 
@@ -364,11 +361,45 @@ class WinogradCode:
 
         f.each(0, self.n**2, position)
 
+    def open_products(self, f: Function, rows: Int, v: str, u: str, m: str) -> None:
+        """`products` of a number of tiles that is known when it runs: in parts that differ by one at most."""
+        most = min(self.how.rows, self.block)
+        parts = f.i("sdiv", f.i("add", rows, most - 1), most)
+        each, extra = f.i("sdiv", rows, parts), f.i("srem", rows, parts)
+
+        def position(k: Int) -> None:
+            at, to = f.at(v, f.i("mul", k, self.v_position)), f.at(m, f.i("mul", k, self.m_position))
+            weights = f.at(u, f.i("mul", k, self.u_position))
+
+            def part(number: Int) -> None:
+                size = f.i("add", each, f.i("smin", f.i("smax", f.i("sub", extra, number), 0), 1))
+                first = f.i("add", f.i("mul", number, each), f.i("smin", number, extra))
+
+                def of_size(tiles: int) -> None:
+                    with f.ranges.given(first, 0, self.block - tiles):  # a part ends with the block at most
+                        offset = f.i("mul", first, self.lanes)
+                        self.call(f, f"product{tiles}", [f.at(at, offset), weights, f.at(to, offset)])
+
+                def at_most(tiles: int) -> None:
+                    if tiles == 1:
+                        of_size(1)
+                        return
+                    is_it = f.name(f"icmp eq i64 {size}, {tiles}")
+                    f.either(is_it, lambda: of_size(tiles), lambda: at_most(tiles - 1))
+
+                at_most(most)
+
+            f.each(0, parts, part)
+
+        f.each(0, self.n**2, position)
+
     def outputs(self, f: Function, memory: list[str], v: str, m: str, block: Int, chunk: Int) -> None:
         """Products and results of one block of tiles and one chunk of channels."""
         how, s = self.how, self.shape
         u = f.at(memory[-1 if how.images else s.weight + 1], f.i("mul", chunk, self.u_chunk))
-        if self.last == self.rows:
+        if self.open:
+            self.open_products(f, self.tiles_of(f, block), v, u, m)
+        elif self.last == self.rows:
             self.products(f, self.rows, v, u, m)
         else:
             f.either(
@@ -401,7 +432,7 @@ class WinogradCode:
             )
             f.ranges.declare(images, 1, OPEN)
             self.count = f.i("mul", images, self.grid[0] * self.grid[1])
-            f.ranges.declare(self.count, self.block, self.tiles)  # or this code is not entered
+            f.ranges.declare(self.count, 1, self.tiles)
         return f, [f.pointer(k, array, size) for k, (array, size) in enumerate(arrays)]
 
     def add_phase(self, name: str, f: Function, unit: Callable[[Int], None], time: float) -> Phase:

@@ -81,14 +81,12 @@ def code_of(call: Call, target: Target) -> Code:
 def open_code(call: Call, target: Target, most: int | None = None) -> Code | None:
     """The code of a call of symbols for all their sizes, but those that its `least` says; None without one.
 
-    most: points of a tile along an axis that is left open, or of Winograd's tiles in a block, so that fewer
-    serve.
+    most: points of a tile along an axis that is left open, so that fewer serve.
     """
     kernel, how = prove(call.kernel).replace(name="kernel"), call.how
     if how is None or how.winograd is None:
         return _of_symbols(kernel, how, target, most)
-    step = how.winograd
-    return _winograd_of_symbols(kernel, replace(step, block=min(step.block, most or step.block)), target)
+    return _winograd_of_symbols(kernel, how.winograd, target)
 
 
 def code_for_sizes(call: Call, sizes: Mapping[str, int], target: Target) -> Code:
@@ -125,8 +123,7 @@ def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> Code
     assert not isinstance(phase.nanoseconds, Dim)
     time = _time(phase.nanoseconds / OPEN, extent)
     phase = replace(phase, units=_blocks(tiles, writer.block), nanoseconds=time)
-    least = ((tiles, writer.block),) if writer.block > 1 else ()
-    return Code(kernel, code.text, (phase,), 0, (extent,), least)
+    return Code(kernel, code.text, (phase,), 0, (extent,))
 
 
 @lru_cache(MEMO)

@@ -28,6 +28,7 @@ from ...ir.execute import run_reference
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.interpret import interpret as interpret_kernel
+from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.op import Op
 from ...ir.printing import Namer
@@ -227,6 +228,11 @@ class Program:
             self.into,
         )
 
+    def bound(self, sizes: Mapping[str, int]) -> Program:
+        """The program of these sizes alone: its kernels have no symbols either."""
+        made = self.at(sizes)
+        return replace(made, steps=tuple([_bound(step, sizes) for step in made.steps]))
+
     def __str__(self) -> str:
         namer = Namer()
         names = {array: namer.name(array.name) for array in self.arrays()}
@@ -412,3 +418,13 @@ def run_host(step: Host, arrays: list[Any]) -> tuple[np.ndarray, ...]:
         if np.shape(made) != tuple(array.shape):  # a text's attr was none that `bind` makes
             raise GraphError(f"{step}: {array} has shape {list(array.shape)}, and is {list(np.shape(made))}")
     return found
+
+
+def _bound(step: Step, sizes: Mapping[str, int]) -> Step:
+    """A step whose arrays have sizes already, without symbols in what it does."""
+    if isinstance(step, Repeat):
+        return replace(step, body=step.body.bound(sizes))
+    if not isinstance(step, Call) or not step.kernel.symbols:
+        return step
+    kernel = bind(step.kernel, **{name: sizes[name] for name in step.kernel.symbols})
+    return replace(step, kernel=kernel, how=step.how and step.how.fitted(kernel))

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native import call_of, each_level, run_code
+from native import Native, call_of, each_level, guarded, run_code, untouched
+from test_open_code import at_sizes
 
 import lamina.ir.ops  # noqa: F401 - enters the records
+from lamina.ir.dims import hints, limits, symbol
 from lamina.ir.dtypes import float32
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, parse, verify
@@ -21,8 +23,9 @@ from lamina.passes.kernels.product import product_of
 from lamina.passes.kernels.winograd import PAIRS, shape_of, weight_products, weight_transform
 from lamina.passes.llvm import conv_winograd, generate
 from lamina.passes.llvm.conv_winograd import WinogradCode
-from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.generate import code_of, open_code
 from lamina.passes.llvm.winograd_transforms import input_transform, output_transform
+from lamina.passes.programs.program import Call
 from lamina.passes.schedules.choose_winograd import choose_winograd, pack_winograd
 from lamina.passes.schedules.steps import Schedule, Winograd
 from lamina.passes.schedules.target import AVX2, LEVELS
@@ -97,6 +100,26 @@ def test_code_agrees_with_its_kernel(name, target):
         (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, Schedule(how))
         channels = kernel.inputs[1].shape[1]
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(how.tile, channels), err_msg=str(how))
+
+
+@each_level
+@pytest.mark.parametrize("how", [way for way in WAYS if not way.spread], ids=str)
+def test_one_code_for_any_number_of_images(how, target):
+    """The last block of tiles has as many as are left, in parts of any number of rows."""
+    with limits({"n": (1, 1 << 40)}), hints({"n": 3}):
+        plain = plain_kernel((symbol("n"), 1, 2, 5, 9, 1), target.lanes)
+        any_number = blocked_kernel(plain, target.lanes, how)
+        code = open_code(Call(any_number, (), (), Schedule(how)), target)
+    assert code is not None and not code.least
+    run = Native(code, target)
+    for n in (1, 2, 3, 4, 5, 7):
+        kernel, arrays = convolution((n, 1, 2, 5, 9, 1), target.lanes, how)
+        (want,), (out,) = interpret(kernel, *arrays), [guarded(np.full(kernel.outputs[0].shape, 1, "f"))]
+        run.code = at_sizes(code, {"n": n})
+        run(*map(guarded, arrays), out)
+        assert untouched(out)
+        channels = kernel.inputs[1].shape[1]
+        np.testing.assert_allclose(out, want, rtol=0, atol=tolerance(how.tile, channels), err_msg=f"{n}")
 
 
 @pytest.mark.parametrize("tile", PAIRS)
