@@ -86,8 +86,14 @@ def _vjp_cat(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tupl
 
 
 def _build_cat(k: Any, *tensors: Any, dim: int, sizes: tuple) -> None:
-    """One store for each operand, along a local axis of its own size."""
+    """One store for each operand: at the same points where all have one size, so that what makes them at these
+    points is one kernel with it; else along a local axis of its own size."""
     shape = tensors[0].shape
+    if all(same(n, sizes[0]) for n in sizes):
+        axes = k.parallel(*shape)
+        for t, start in zip(tensors, _starts(sizes), strict=True):
+            k.store(t[axes], at=(*axes[:dim], axes[dim] + start, *axes[dim + 1 :]))
+        return
     axes = k.parallel(*shape[:dim], *shape[dim + 1 :])
     before, after = axes[:dim], axes[dim:]
     for t, start, n in zip(tensors, _starts(sizes), sizes, strict=True):

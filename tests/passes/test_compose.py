@@ -119,7 +119,7 @@ REFUSED = {
         t(1, 1, 4, 4),
     ),
     "results of several sizes": (lambda x, y: [x * 2.0, y * 2.0], t(4, 6), t(4, 1)),
-    "what is joined can't be read": (lambda x: OPS["cat"]((x, x), 0) * 2.0, t(4, 6)),
+    "what is joined can't be read": (lambda x, y: OPS["cat"]((x, y), 0) * 2.0, t(4, 6), t(3, 6)),
     "merged dimensions": (lambda x: OPS["reshape"](x * 2.0, (24,)), t(4, 6)),
     "what the host runs": (lambda x: OPS["sort"](x)[0], t(4)),
     "a part that is picked from": (

@@ -186,6 +186,16 @@ def test_fuse_sgd_is_one_kernel():
     assert len(calls(update, t(33, 5), t(33, 5), t(33, 5), t(dtype=float64))) == 1
 
 
+def test_fuse_parts_of_one_size_are_joined_where_they_are_made():
+    """Each is stored at its place of the whole: what they share is computed once at a point."""
+
+    def gates(x, c):
+        squashed = OPS["tanh"](x)
+        return OPS["cat"]((squashed * c, squashed + c, squashed - c), -1)
+
+    assert len(calls(gates, t(5, 17), t(5, 17))) == 1
+
+
 def test_fuse_backward_of_relu_and_norm_is_one_kernel():
     """The sums over a gradient and what uses them share their points, so that it is read in one kernel."""
 
