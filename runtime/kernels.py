@@ -124,11 +124,15 @@ def _largest(op: Op, types: Types, outs: Types) -> int:
     if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
         return 0
     largest: Any = 0
-    for t in {*types, *outs}:
-        if t is not None:
+    last = None
+    for t in (*types, *outs):
+        if t is not None and t is not last:  # mostly they are one
             if not t.dtype.traced:  # kernels are of real numbers
                 return 0
-            largest = max(largest, prod(t.shape))
+            size = prod(t.shape)
+            if size > largest:
+                largest = size
+            last = t
     return largest
 
 
