@@ -10,7 +10,7 @@ from lamina.ir.dims import hints, limits, symbol
 from lamina.ir.graph import Builder
 from lamina.ir.interpret import interpret
 from lamina.ir.op import REGISTRY as OPS
-from lamina.ir.ops import attention
+from lamina.ir.ops import attention_blocks
 from lamina.ir.types import type_of
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.sized import Sized
@@ -31,8 +31,10 @@ SIZES = (40, 24), (33, 50), (16, 7), (49, 1), (65, 65)
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 16 queries wherever there are more."""
-    monkeypatch.setattr(attention, "LARGE", 1)
-    monkeypatch.setattr(attention, "PIECE", 1)
+    monkeypatch.setattr(attention_blocks, "LARGE", 1)
+    monkeypatch.setattr(attention_blocks, "ENOUGH", 1)
+    monkeypatch.setattr(attention_blocks, "SHORT", 16)
+    monkeypatch.setattr(attention_blocks, "PIECE", 1)
 
 
 def graph_of(name, mask, queries, keys):
