@@ -164,7 +164,8 @@ def _blocks(query: np.ndarray, key: np.ndarray, mask: Any) -> Iterator[tuple[sli
     """Where blocks of queries are, and the mask of each."""
     queries = query.shape[-2]
     scores = prod(query.shape[:-2]) * key.shape[-2]
-    size = queries if scores * queries <= attention_blocks.LARGE else block_of(scores)
+    is_large = scores * queries > attention_blocks.LARGE_TOGETHER
+    size = block_of(scores, False) if is_large else queries
     for first in range(0, queries, max(1, size)):
         rows = slice(first, min(first + size, queries))
         whole = mask is None or mask.ndim < 2 or mask.shape[-2] == 1

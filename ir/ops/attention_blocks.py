@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, prod, sqrt
 from typing import Any
 
@@ -38,8 +39,11 @@ from .reduce import sum
 from .scan import cumsum
 from .view import permute, reshape
 
-LARGE = 1 << 20  # scores: of more there are never all at once
-PIECE = 1 << 17  # scores that there are at once then, about: half a megabyte of float32
+# Scores from which on there are blocks, and how many there are at once then, about.  One head of 64 after
+# the other is quickest by a quarter of a megabyte of float32; of 8 together blocks that small are mostly
+# calls (EPYC, 2026-11-26).
+LARGE, PIECE = 1 << 17, 1 << 16
+LARGE_TOGETHER, PIECE_TOGETHER = 1 << 20, 1 << 18  # in eager, and for targets without loops
 LEAST, MOST, STEP = 16, 128, 16  # queries of a block
 PARTS, SHORT = 8, 64  # under a causal mask: parts at most, and queries of each at least
 ENOUGH = 1 << 15  # scores: heads that have fewer are gone over together
@@ -106,21 +110,49 @@ def by_heads(function: Callable[..., tuple], operands: Sequence[Any]) -> tuple:
     query, key = operands[:2]
     if query.ndim == 2:
         return function(*operands)
-    if is_one(query.shape[0]):
+    count = query.shape[0]
+    if is_one(count):
         inside = [x if x is None or x.ndim < query.ndim else reshape(x, x.shape[1:]) for x in operands]
         return tuple([reshape(x, (1, *x.shape)) for x in by_heads(function, inside)])
-    if hint(prod(query.shape[1:-1])) * hint(key.shape[-2]) < ENOUGH:
+    scores = hint(prod(query.shape[1:-1])) * hint(key.shape[-2])
+    if scores >= ENOUGH:
+        return _in_turn(partial(by_heads, function), operands)
+    together = _together(count, scores)
+    if together == count:
         return function(*operands)
-    wide = [x is not None and x.ndim == query.ndim for x in operands]
-    each = [n for n, x in enumerate(operands) if wide[n] and not is_one(x.shape[0])]
+    split = [
+        reshape(x, (count // together, together, *x.shape[1:])) if _is_apart(x, query) else x
+        for x in operands
+    ]
+    found = _in_turn(lambda inside: function(*inside), split)
+    return tuple([reshape(x, (count, *x.shape[2:])) for x in found])
+
+
+def _together(count: int | Dim, scores: int) -> int | Dim:
+    """How many heads of so many scores are gone over together: a divisor of their number."""
+    if isinstance(count, Dim):
+        return count
+    return max([n for n in range(1, count + 1) if not count % n and n * scores <= PIECE], default=1)
+
+
+def _is_apart(x: Any, query: Any) -> bool:
+    """Whether an operand has an element for each of the first dimension of queries."""
+    return x is not None and x.ndim == query.ndim and not is_one(x.shape[0])
+
+
+def _in_turn(function: Callable[[Sequence[Any]], tuple], operands: Sequence[Any]) -> tuple:
+    """What a function makes of operands without the first dimension that queries have."""
+    query = operands[0]
+    each = [n for n, x in enumerate(operands) if _is_apart(x, query)]
     rest = [n for n in range(len(operands)) if n not in each]
-    fixed = tuple([reshape(operands[n], operands[n].shape[1:]) if wide[n] else operands[n] for n in rest])
+    fixed = [operands[n] for n in rest]
+    fixed = [x if x is None or x.ndim < query.ndim else reshape(x, x.shape[1:]) for x in fixed]
 
     def step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
         at = dict(zip([*each, *rest], [*elements, *fixed], strict=True))
-        return (), by_heads(function, [at[n] for n in range(len(operands))])
+        return (), function([at[n] for n in range(len(operands))])
 
-    return recur(step, tuple([operands[n] for n in each]), (), fixed, ())
+    return recur(step, tuple([operands[n] for n in each]), (), tuple(fixed), ())
 
 
 # ---- parts and blocks
@@ -215,13 +247,15 @@ class Cut:
     more: int | Dim = 0
 
 
-def cut(query: Any, key: Any, is_causal: bool) -> Cut:
+def cut(query: Any, key: Any, is_causal: bool, loops: bool) -> Cut:
+    """How the queries of these heads are cut.  loops: whether programs have any; else there is one part."""
     queries, keys = query.shape[-2], key.shape[-2]
     heads = hint(prod(query.shape[:-2]))
     if isinstance(queries, Dim) or isinstance(keys, Dim):
-        parts = _parts(hint(queries), is_causal and same_size(queries, keys))
-        return _open(queries, keys, parts, block_of(heads * hint(keys)))
-    return Cut(tuple(_static(queries, keys, heads, _parts(queries, is_causal))))
+        parts = _parts(hint(queries), is_causal and loops and same_size(queries, keys))
+        return _open(queries, keys, parts, block_of(heads * hint(keys), loops))
+    parts = _parts(queries, is_causal and loops)
+    return Cut(tuple(_static(queries, keys, parts, lambda seen: block_of(heads * seen, loops))))
 
 
 def same_size(a: int | Dim, b: int | Dim) -> bool:
@@ -233,18 +267,22 @@ def _parts(queries: int, is_cut: bool) -> int:
     return max(1, min(PARTS, queries // SHORT)) if is_cut else 1
 
 
-def block_of(scores_of_one: int) -> int:
+def block_of(scores_of_one: int, loops: bool) -> int:
     """How many queries a block has at most, of so many scores each of all heads."""
-    return min(MOST, max(LEAST, PIECE // max(1, scores_of_one) // STEP * STEP))
+    piece = PIECE if loops else PIECE_TOGETHER
+    return min(MOST, max(LEAST, piece // max(1, scores_of_one) // STEP * STEP))
 
 
-def _static(queries: int, keys: int, heads: int, parts: int) -> Iterator[Part]:
-    """Parts of equal length, but for the last one, in as many blocks of equal length as they need."""
+def _static(queries: int, keys: int, parts: int, most: Callable[[int], int]) -> Iterator[Part]:
+    """Parts of equal length, but for the last one, in as many blocks of equal length as they need.
+
+    most: how many queries a block has at most, that see so many keys.
+    """
     each = -(-queries // parts)
     for first in range(0, queries, each):
         rows = min(each, queries - first)
         seen = keys if parts == 1 else min(keys, first + rows)
-        count = -(-rows // block_of(heads * seen))
+        count = -(-rows // most(seen))
         yield Part(first, rows, seen, count, -(-rows // count))
 
 
@@ -270,11 +308,12 @@ def _counted(like: Any, count: Any) -> Any:
 # ---- the lowerings
 
 
-def is_large(query: Any, key: Any) -> bool:
+def is_large(query: Any, key: Any, loops: bool) -> bool:
     """Whether a graph's values have blocks: by the sizes that a program is made by."""
     if not isinstance(query, Value) or not all(has_hint(n) for n in (*query.shape, *key.shape)):
         return False
-    return likely(prod(query.shape[:-1]) * key.shape[-2], LARGE + 1) and hint(query.shape[-2]) > LEAST
+    most = LARGE if loops else LARGE_TOGETHER
+    return likely(prod(query.shape[:-1]) * key.shape[-2], most + 1) and hint(query.shape[-2]) > LEAST
 
 
 def all_seen(query: Any, key: Any, is_causal: bool) -> Any:
@@ -285,14 +324,14 @@ def all_seen(query: Any, key: Any, is_causal: bool) -> Any:
 def attention_lowered(query, key, value, mask, *, is_causal, scale, loops=True):
     """As ops: all at once, or in blocks; heads one after the other where programs have loops."""
     factor = scale_of(query, scale)
-    if not is_large(query, key):
+    if not is_large(query, key, loops):
         return mean(query * factor, key, value, mask, all_seen(query, key, is_causal))
 
     def step(at: dict, states: tuple, fixed: tuple, masks: tuple) -> tuple:
         return (), (mean(at["query"] * factor, *fixed, *masks),)
 
     def of_heads(query: Any, key: Any, value: Any, mask: Any) -> tuple:
-        found = cut(query, key, is_causal)
+        found = cut(query, key, is_causal, loops)
         places = _places(query, key, found.more) if is_causal else None
         query, key, value = (filled(x, found.more) for x in (query, key, value))
         rows = [
@@ -310,7 +349,7 @@ def _stacked(rows: list) -> Any:
 
 def attention_backward_lowered(g, query, key, value, mask, *, is_causal, scale, loops=True):
     factor = scale_of(query, scale)
-    if not is_large(query, key):
+    if not is_large(query, key, loops):
         return mean_backward(g, query * factor, key, value, mask, all_seen(query, key, is_causal), factor)
 
     def step(at: dict, states: tuple, fixed: tuple, masks: tuple) -> tuple:
@@ -318,7 +357,7 @@ def attention_backward_lowered(g, query, key, value, mask, *, is_causal, scale, 
         return tuple([x + state for state, x in zip(states, found)]) if states else (*found,), (to_query,)
 
     def of_heads(query: Any, key: Any, value: Any, mask: Any, g: Any) -> tuple:
-        found, keys = cut(query, key, is_causal), key.shape[-2]
+        found, keys = cut(query, key, is_causal, loops), key.shape[-2]
         places = _places(query, key, found.more) if is_causal else None
         query, key, value, g = (filled(x, found.more) for x in (query, key, value, g))
         rows, states, done, seen = [], (), [], None
