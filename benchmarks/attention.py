@@ -3,8 +3,8 @@
     python benchmarks/attention.py [--lengths 256 512 1024 2048 4096] [--threads 1 2] [--seconds 3] [--write]
 
 One batch of 8 heads of 64, float32, as many keys as queries; without a mask, with the causal one, and with
-one of floats that is added.  Contenders take turns in one process, one for each number of threads: Lamina traced,
-Lamina eager, and torch.  With one thread times are those that the thread itself has run, which others on the
+one of floats that is added.  Contenders take turns in one process, one for each number of threads: Lamina
+traced, Lamina eager, and torch.  With one thread times are those that the thread itself has run, which others on the
 machine lengthen less than the clock's.  --write puts the tables into results/attention.md.
 """
 
@@ -112,8 +112,8 @@ def main() -> None:
         "",
         f"{where()}; load {os.getloadavg()[0]:.1f} as it began.",
         "",
-        f"One batch of {HEADS} heads of {WIDTH}, float32, milliseconds: least (median).  Ahead: PyTorch's time "
-        "by that of Lamina, traced.",
+        f"One batch of {HEADS} heads of {WIDTH}, float32, milliseconds: least (median).  Ahead: "
+        "PyTorch's time by that of Lamina, traced.",
     ]
     rest = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}  # which slows NumPy's products
     with tempfile.TemporaryDirectory() as cache:
