@@ -44,7 +44,8 @@ from .view import permute, reshape
 # calls (EPYC, 2026-11-26).
 LARGE, PIECE = 1 << 17, 1 << 16
 LARGE_TOGETHER, PIECE_TOGETHER = 1 << 20, 1 << 18  # in eager, and for targets without loops
-LEAST, MOST, STEP = 16, 128, 16  # queries of a block
+LEAST, MOST, STEP = 32, 64, 16  # queries of a block
+LEAST_TOGETHER, MOST_TOGETHER = 16, 128
 PARTS, SHORT = 8, 64  # under a causal mask: parts at most, and queries of each at least
 ENOUGH = 1 << 15  # scores: heads that have fewer are gone over together
 
@@ -269,8 +270,9 @@ def _parts(queries: int, is_cut: bool) -> int:
 
 def block_of(scores_of_one: int, loops: bool) -> int:
     """How many queries a block has at most, of so many scores each of all heads."""
-    piece = PIECE if loops else PIECE_TOGETHER
-    return min(MOST, max(LEAST, piece // max(1, scores_of_one) // STEP * STEP))
+    apart, together = (PIECE, LEAST, MOST), (PIECE_TOGETHER, LEAST_TOGETHER, MOST_TOGETHER)
+    piece, least, most = apart if loops else together
+    return min(most, max(least, piece // max(1, scores_of_one) // STEP * STEP))
 
 
 def _static(queries: int, keys: int, parts: int, most: Callable[[int], int]) -> Iterator[Part]:
@@ -312,8 +314,8 @@ def is_large(query: Any, key: Any, loops: bool) -> bool:
     """Whether a graph's values have blocks: by the sizes that a program is made by."""
     if not isinstance(query, Value) or not all(has_hint(n) for n in (*query.shape, *key.shape)):
         return False
-    most = LARGE if loops else LARGE_TOGETHER
-    return likely(prod(query.shape[:-1]) * key.shape[-2], most + 1) and hint(query.shape[-2]) > LEAST
+    most, least = (LARGE, LEAST) if loops else (LARGE_TOGETHER, LEAST_TOGETHER)
+    return likely(prod(query.shape[:-1]) * key.shape[-2], most + 1) and hint(query.shape[-2]) > least
 
 
 def all_seen(query: Any, key: Any, is_causal: bool) -> Any:

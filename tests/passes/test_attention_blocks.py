@@ -43,7 +43,8 @@ def small(monkeypatch):
     """Blocks of 16 queries wherever there are more, one head after the other."""
     for name in "LARGE", "PIECE", "LARGE_TOGETHER", "PIECE_TOGETHER", "ENOUGH":
         monkeypatch.setattr(attention_blocks, name, 1)
-    monkeypatch.setattr(attention_blocks, "SHORT", 16)
+    for name in "SHORT", "LEAST":
+        monkeypatch.setattr(attention_blocks, name, 16)
 
 
 def graph_of(name, mask, queries, keys, dtype=dtypes.float32, lead=(2, 3)):
