@@ -40,9 +40,13 @@ class KernelForm(Lowering):
 
 @dataclass(frozen=True)
 class Decomposition(Lowering):
-    """`function(*values, **attrs)` computes the op's outputs (hidden ones too) with other ops."""
+    """`function(*values, **attrs)` computes the op's outputs (hidden ones too) with other ops.
+
+    flat: the same for targets whose programs have no loops, where it has some that are better left out.
+    """
 
     function: Callable
+    flat: Callable
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ def kernel(build: Callable) -> KernelForm:
     return KernelForm(build)
 
 
-def decomposition(function: Callable) -> Decomposition:
-    return Decomposition(function)
+def decomposition(function: Callable, flat: Callable | None = None) -> Decomposition:
+    return Decomposition(function, flat or function)
 
 
 def extern(reason: str) -> NotLowered:

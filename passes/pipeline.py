@@ -83,7 +83,7 @@ class Options:
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
         if self.limits != CPU:
             instead: dict[Pass, tuple[Pass, ...]] = {
-                expand: (expand, unroll),  # launches are a list
+                expand: (partial(expand, loops=False), unroll),  # launches are a list
                 fuse: (partial(fuse, limits=self.limits),),
             }
             found = tuple(step for p in found for step in instead.get(p, (p,)))

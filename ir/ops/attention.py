@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, prod, sqrt
+from functools import partial
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from .. import lowering
-from ..dims import has_hint, hint, likely, same
-from ..dtypes import bool_, int64
+from ..dims import same
+from ..dtypes import bool_
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
-from ..graph import Value
 from ..op import composite, define
-from ..recur import recur
 from ..sample import Operand, sample
 from ..shapes import broadcast_shapes, is_one
 from ..types import Type
+from . import attention_blocks
+from .attention_blocks import (
+    all_seen,
+    attention_backward_lowered,
+    attention_lowered,
+    block_of,
+    is_bool,
+    scale_of,
+)
 from .cells import total
-from .compare import ge, ne, where
-from .create import new_ones, zeros_like
+from .compare import ne, where
 from .extremum import amax
-from .join import constant_pad
 from .matmul import matmul
-from .rearrange import tril
 from .reduce import sum
-from .scan import cumsum
 from .softmax import softmax
-from .view import expand, permute, reshape
+from .view import expand, reshape
 
 
 def check_attention(query: Any, key: Any, value: Any) -> None:
@@ -92,12 +96,7 @@ def check_mask(query: Any, key: Any, attn_mask: Any, is_causal: bool) -> None:
 
 def all_weights(query: Any, key: Any, mask: Any, is_causal: bool, scale: float | None) -> Any:
     """Those of all queries to all keys at once."""
-    causal = tril(new_ones(query, query.shape[-2], key.shape[-2], dtype=bool_)) if is_causal else None
-    return weights_of(query * scale_of(query, scale), key, mask, causal)
-
-
-def scale_of(query: Any, scale: float | None) -> float:
-    return 1 / sqrt(query.shape[-1]) if scale is None else scale
+    return weights_of(query * scale_of(query, scale), key, mask, all_seen(query, key, is_causal))
 
 
 def weights_of(query: Any, key: Any, mask: Any, causal: Any) -> Any:
@@ -118,16 +117,9 @@ def _fits(shape: Any, scores: Any) -> bool:
     return all(is_one(n) or same(n, m) for n, m in zip(shape[::-1][:2], scores[::-1]))
 
 
-def is_bool(mask: Any) -> bool:
-    return mask.dtype in (bool_, bool_.numpy)
-
-
 # ---- attention as one op
 
 CALL = "attention(query, key, value, mask)"
-LARGE = 1 << 20  # scores: of more there are never all at once
-PIECE = 1 << 18  # scores that there are at once then, about: a megabyte of float32
-LEAST, MOST, STEP = 16, 128, 16  # queries of a block
 
 
 def bind_attention(query, key, value, mask=None, *, is_causal=False, scale=None):
@@ -168,17 +160,12 @@ def _check(query: Type, key: Type, value: Type, mask: Type | None) -> None:
             raise ShapeError(f"{CALL}: a mask must broadcast to the scores, {mask.shape} to {lead}")
 
 
-def block_of(scores_of_one: int, queries: int) -> int:
-    """How many queries a block has, of so many scores each of all heads; all where there are few."""
-    if scores_of_one * queries <= LARGE:
-        return queries
-    return min(MOST, max(LEAST, PIECE // scores_of_one // STEP * STEP))
-
-
 def _blocks(query: np.ndarray, key: np.ndarray, mask: Any) -> Iterator[tuple[slice, Any]]:
     """Where blocks of queries are, and the mask of each."""
     queries = query.shape[-2]
-    size = block_of(prod(query.shape[:-2]) * key.shape[-2], queries)
+    scores = prod(query.shape[:-2]) * key.shape[-2]
+    is_large = scores * queries > attention_blocks.LARGE_TOGETHER
+    size = block_of(scores, False) if is_large else queries
     for first in range(0, queries, max(1, size)):
         rows = slice(first, min(first + size, queries))
         whole = mask is None or mask.ndim < 2 or mask.shape[-2] == 1
@@ -211,84 +198,6 @@ def attention_reference(query, key, value, mask, *, is_causal, scale):
     return out
 
 
-def attention_by_blocks(query, key, value, mask, *, is_causal, scale):
-    """As ops: all at once, or a recurrence over blocks of queries."""
-    if not _is_large(query, key):
-        return matmul(all_weights(query, key, mask, is_causal, scale), value)
-    blocks = _Blocks(query, key)
-    names, sequences, masks = blocks.given(query, mask, is_causal)
-
-    def step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
-        at = dict(zip(names, elements, strict=True))
-        own, causal = blocks.masked(at, fixed)
-        weights = weights_of(at["query"] * scale_of(query, scale), fixed[0], own, causal)
-        return (), (matmul(weights, fixed[1]),)
-
-    (out,) = recur(step, sequences, (), (key, value, *masks), ())
-    return blocks.joined(out)
-
-
-def _is_large(query: Any, key: Any) -> bool:
-    """Whether a graph's values have blocks: by the sizes that a program is made by."""
-    if not isinstance(query, Value) or not all(has_hint(n) for n in (*query.shape, *key.shape)):
-        return False
-    if not likely(prod(query.shape[:-1]) * key.shape[-2], LARGE + 1):
-        return False
-    return _block(query, key) < hint(query.shape[-2])
-
-
-def _block(query: Any, key: Any) -> int:
-    return block_of(hint(prod(query.shape[:-2])) * hint(key.shape[-2]), hint(query.shape[-2]))
-
-
-class _Blocks:
-    """Queries, and what there is for each of them, in blocks, the last of which is filled up with zeros."""
-
-    def __init__(self, query: Any, key: Any):
-        self.queries, self.ndim = query.shape[-2], query.ndim
-        self.size = _block(query, key)
-        self.count = (self.queries + (self.size - 1)) // self.size
-        self.more = self.count * self.size - self.queries
-        self.like, self.keys = key, key.shape[-2]
-
-    def apart(self, x: Any, value: Any = 0) -> Any:
-        """[..., l, e] -> [blocks, ..., size, e]"""
-        lead = x.ndim - 2
-        x = constant_pad(x, ((0, 0),) * lead + ((0, self.more), (0, 0)), value)
-        x = reshape(x, (*x.shape[:lead], self.count, self.size, x.shape[-1]))
-        return permute(x, (lead, *range(lead), lead + 1, lead + 2))
-
-    def joined(self, x: Any) -> Any:
-        """[blocks, ..., size, e] -> [..., l, e]"""
-        lead = x.ndim - 3
-        x = permute(x, (*range(1, lead + 1), 0, lead + 1, lead + 2))
-        x = reshape(x, (*x.shape[:lead], self.count * self.size, x.shape[-1]))
-        return constant_pad(x, ((0, 0),) * lead + ((0, -self.more), (0, 0)), 0)
-
-    def given(self, query: Any, mask: Any, is_causal: bool, **others: Any) -> tuple[list[str], tuple, tuple]:
-        """Sequences by name, and of masks what is the same for all blocks."""
-        found = {"query": self.apart(query)} | {name: self.apart(x) for name, x in others.items()}
-        if is_causal:
-            found["place"] = reshape(_places(query, self.count * self.size), (self.count, self.size, 1))
-            return [*found], tuple(found.values()), (_places(query, self.keys),)
-        if mask is not None and mask.ndim > 1 and not is_one(mask.shape[-2]):
-            found["mask"] = self.apart(mask, True if is_bool(mask) else 0)
-            return [*found], tuple(found.values()), ()
-        return [*found], tuple(found.values()), () if mask is None else (mask,)
-
-    @staticmethod
-    def masked(at: dict[str, Any], fixed: tuple) -> tuple[Any, Any]:
-        """A block's mask, and where its queries see keys; fixed: keys, values and what `given` says."""
-        if "place" in at:
-            return None, ge(at["place"], fixed[2])
-        return at.get("mask", fixed[2] if len(fixed) > 2 else None), None
-
-
-def _places(like: Any, count: Any) -> Any:
-    """0, 1, ... below a count that may be a symbol."""
-    return cumsum(new_ones(like, count, dtype=int64), 0) - 1
-
-
 def vjp_attention(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     query, key, value, mask = saved
     (g,) = cotangents
@@ -315,7 +224,7 @@ attention = define(
     reference=attention_reference,
     vjp=vjp_attention,
     saves=("query", "key", "value", "mask"),
-    lower=lowering.decomposition(attention_by_blocks),
+    lower=lowering.decomposition(attention_lowered, partial(attention_lowered, loops=False)),
     samples=lambda: [
         sample((1, 1), (1, 1), (1, 1)),
         sample((0, 3), (4, 3), (4, 2)),
@@ -370,26 +279,6 @@ def attention_backward_reference(g, query, key, value, mask, *, is_causal, scale
     return to_query, to_key, to_value
 
 
-def attention_backward_by_blocks(g, query, key, value, mask, *, is_causal, scale):
-    factor = scale_of(query, scale)
-    if not _is_large(query, key):
-        return _back(g, query * factor, key, value, all_weights(query, key, mask, is_causal, scale), factor)
-    blocks = _Blocks(query, key)
-    names, sequences, masks = blocks.given(query, mask, is_causal, g=g)
-
-    def step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
-        at = dict(zip(names, elements, strict=True))
-        own, causal = blocks.masked(at, fixed)
-        part = at["query"] * factor
-        weights = weights_of(part, fixed[0], own, causal)
-        to_query, to_key, to_value = _back(at["g"], part, fixed[0], fixed[1], weights, factor)
-        return (states[0] + to_key, states[1] + to_value), (to_query,)
-
-    zeros = zeros_like(key), zeros_like(value)
-    to_key, to_value, to_query = recur(step, sequences, zeros, (key, value, *masks), (False, False))
-    return blocks.joined(to_query), to_key, to_value
-
-
 def vjp_attention_backward(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     """Of all queries at once, with ops, so that it has gradients of its own."""
     g, query, key, value, mask = saved
@@ -436,7 +325,9 @@ attention_backward = define(
     outputs=("to_query", "to_key", "to_value"),
     vjp=vjp_attention_backward,
     saves=("g", "query", "key", "value", "mask"),
-    lower=lowering.decomposition(attention_backward_by_blocks),
+    lower=lowering.decomposition(
+        attention_backward_lowered, partial(attention_backward_lowered, loops=False)
+    ),
     samples=lambda: [
         sample((1, 1), (1, 1), (1, 1), (1, 1)),
         sample((0, 2), (0, 3), (4, 3), (4, 2)),

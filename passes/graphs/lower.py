@@ -55,9 +55,9 @@ def lower(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Kernel:
     return k.finish()
 
 
-def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Graph:
+def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs, loops: bool = True) -> Graph:
     """The graph of other ops that a decomposed op stands for; its results are the op's outputs, hidden ones
-    too.
+    too.  loops: whether it is for programs that have any.
 
     Operands are converted as for the reference (halves to f32), results to the inferred dtypes.  Raises
     KernelError for an op that is not a decomposition.
@@ -69,7 +69,7 @@ def decompose(op: Op, types: Sequence[Type | None], attrs: Attrs) -> Graph:
         names = numbered(op.operands, len(types))
         params = [t and b.param(t, name) for t, name in zip(types, names, strict=True)]
         operands = (x if x is None else as_dtype(x, reads.get(i, x.dtype)) for i, x in enumerate(params))
-        results = op.lower.function(*operands, **attrs)
+        results = (op.lower.function if loops else op.lower.flat)(*operands, **attrs)
         results = results if isinstance(results, tuple) else (results,)
         return b.finish([as_dtype(x, t.dtype) for x, t in zip(results, outputs, strict=True)])
 

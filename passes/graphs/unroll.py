@@ -31,13 +31,14 @@ def unroll(graph: Graph) -> Graph:
 
 
 def _runs(b: Builder, node: Node) -> list[Value]:
+    body = unroll(node.attrs["body"])
     attrs, inputs = node.attrs, [v for v in node.inputs if v is not None]
     split, kept = attrs["sequences"], attrs["kept"]
     sequences, states, fixed = inputs[:split], inputs[split:][: len(kept)], inputs[split + len(kept) :]
     runs: list[tuple[Value, ...]] = []
     for t in order(int(attrs["count"]), attrs["back"]):
         elements = [s[t] for s in sequences]
-        runs.append(b.inline(attrs["body"], *elements, *states, *fixed))
+        runs.append(b.inline(body, *elements, *states, *fixed))
         states = list(runs[-1][: len(kept)])
     last, runs = runs[-1], runs[::-1] if attrs["back"] else runs
     return [

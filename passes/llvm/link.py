@@ -395,7 +395,7 @@ class _Main:
         body = _Main(plan, self.codes, {}, f"{self.entry}_body{self.count}", False, 0, sizes, self.is_open)
         parts, _ = body.write()
         self.declared |= body.declared
-        self.bodies += body.functions
+        self.bodies += [*body.bodies, *body.functions]
         (inputs, outputs), scratch = self.plan.arguments(step), self.plan.scratch.get(step)
         buffers, _ = room(step, plan.arena)
         below = self.pointer(scratch[0]) if scratch else "null"

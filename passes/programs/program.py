@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -36,6 +36,8 @@ from ...ir.recur import MOST, in_turn
 from ...ir.specialise import sized
 from ...ir.types import Type
 from ..schedules.steps import Schedule
+
+DEEPEST = 8  # loops inside of one another
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +186,11 @@ class Program:
     @property
     def repeats(self) -> tuple[Repeat, ...]:
         return tuple(step for step in self.steps if isinstance(step, Repeat))
+
+    @cached_property
+    def depth(self) -> int:
+        """How many loops are inside of one another."""
+        return max([1 + step.body.depth for step in self.repeats], default=0)
 
     @property
     def all_calls(self) -> tuple[Call, ...]:
@@ -337,13 +344,14 @@ def _repeat_fits(program: Program, step: Repeat) -> None:
         )
         or any((a.dtype, a.shape) != (b.dtype, b.shape) for a, b in zip(states, body.results))
         or body.hosts
-        or body.repeats
+        or body.depth >= DEEPEST
         or any(at is not None for at in body.into)
         or not isinstance(step.count, Dim)
         and not 0 < step.count <= MOST
     ):
         raise GraphError(
-            f"program {program.name}: the arrays of what repeats are those of its body, of kernels alone",
+            f"program {program.name}: the arrays of what repeats are those of its body, of kernels alone and "
+            f"{DEEPEST} loops deep at most",
             f"step: {step.name}({', '.join(map(repr, step.inputs))}) -> {', '.join(map(repr, step.outputs))}",
             f"body: ({', '.join(map(repr, body.params))}) -> {', '.join(map(repr, body.results))}",
         )

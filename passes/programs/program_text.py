@@ -14,7 +14,8 @@
     }
 
 Kernels stand once, before the program; those of one name are told apart by a number: matmul.1.  So do the
-programs that one repeats: `%h: f32[9,8] = repeat.step(%x) {count=9, sequences=1, kept=(), back=False}`.
+programs that one repeats, the innermost first: `%h: f32[9,8] = repeat.step(%x) {count=9, sequences=1,
+kept=(), back=False}`.
 Constants of at most FEW elements are spelled, a larger one is given by a digest of its bytes, and its data
 beside the text.  Types of a host step's operands are those that its op is asked for.  `str(program)` is
 shorter, and for people.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,17 @@ def program_text(program: Program) -> str:
     """Kernels, arrays and steps, all that `parse` needs but the data of large constants."""
     labels, texts = _labelled(program)
     namer, bodies = Namer(), dict[Program, str]()
-    for body in dict.fromkeys(step.body for step in program.repeats):
+    for body in dict.fromkeys(_bodies(program)):
         bodies[body] = namer.name(body.name)
-        texts.append(_text(body, bodies[body], labels, {}))
+        texts.append(_text(body, bodies[body], labels, bodies))
     return "\n".join([*texts, _text(program, program.name, labels, bodies)])
+
+
+def _bodies(program: Program) -> Iterator[Program]:
+    """What repeats, and inside of that: the innermost first, as a text reads."""
+    for step in program.repeats:
+        yield from _bodies(step.body)
+        yield step.body
 
 
 def _text(program: Program, name: str, labels: Mapping[Kernel, str], bodies: Mapping[Program, str]) -> str:
