@@ -26,7 +26,7 @@ from ..graphs.pieces import wanted
 from ..kernels.blocking import fresh, squeezed, zero_of
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
-from ..schedules.choose_product import PAGE, Size, choose_product
+from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
 from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
     Block,
@@ -197,6 +197,7 @@ class _Packing:
         rows, width = self.tile(flat, roles)
         vectors = width // target.lanes
         block = rows * max(1, min(8, -(-height // rows)))
+        size = self.size(flat, roles)
         steps: list[Step] = []
         if pack:
             call, packed = self.with_packed(call, flat, roles, width)
@@ -205,7 +206,10 @@ class _Packing:
             steps.append(Pack(packed, roles.column))
             if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS:
                 steps.append(Prefetch(packed, AHEAD))
-        order = (*roles.outer, roles.column, *([roles.row] if roles.row else []))
+        inner = [roles.column, *([roles.row] if roles.row else [])]
+        if roles.row and goes_by_rows(height, block, size, target):
+            inner.reverse()
+        order = (*roles.outer, *inner)
         steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
         if roles.row:
             steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
