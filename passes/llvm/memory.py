@@ -184,7 +184,7 @@ class Memory(Expressions):
         panels, width, extent = buffer.shape[dim], int(buffer.shape[-1]), self.kernel.extents[axis]
         if isinstance(extent, Dim) and panels == (extent + (width - 1)) // width:
             panels = -(-OPEN // width)
-        if last >= int(panels) or first + self.lanes > width or width != self.schedule.block(axis):
+        if last >= int(panels) or first + self.lanes > width or width != self.lanes * self.schedule.vectors:
             raise KernelError(
                 f"{self.kernel.name}: the code of {access} may leave {buffer}",
                 f"panel {last} of {panels}, columns {first} to {first + self.lanes - 1} of {width}",

@@ -26,6 +26,7 @@ from ..graphs.pieces import wanted
 from ..kernels.blocking import fresh, squeezed, zero_of
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
+from ..kernels.split_reductions import split_reductions
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
 from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
@@ -39,16 +40,23 @@ from ..schedules.steps import (
     Roll,
     Schedule,
     Step,
+    Strips,
     Vectorise,
     tiles,
 )
 from ..schedules.target import AHEAD, Target
 from .program import Alias, Array, Call, Program
 from .program import Step as ProgramStep
+from .split_calls import in_turn
 
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
 LONG_TILE = 400
+LONG_SUM = 512  # points of a sum that is gone over in strips, and of a part of one that is cut, at least
+STRIP = 128  # of its points, whose lines of both factors the nearest caches hold
+WAITING_BYTES = 96 << 10  # of sums that wait on the stack meanwhile, at most
+WAITING_COLUMNS = 128
+UNITS = 16  # of work, so many that a sum is cut in no more parts
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
@@ -127,6 +135,10 @@ class _Packing:
             return as_it_was
         if way == "dots":
             return replace(call, how=self.dots(flat, roles))
+        if (parts := self.parts(flat, roles)) > 1:
+            *partial_sums, total = in_turn(call, split_reductions(call.kernel, parts) or ())
+            self.steps += map(self.call, partial_sums)
+            return total
         return self.panels(call, flat, roles, pack=way == "packed")
 
     def chosen(self, call: Call, flat: Kernel, roles: Product) -> str:
@@ -196,7 +208,10 @@ class _Packing:
         height = extent[roles.row] if roles.row else 1
         rows, width = self.tile(flat, roles)
         vectors = width // target.lanes
-        block = rows * max(1, min(8, -(-height // rows)))
+        block, columns = rows * max(1, min(8, -(-height // rows))), width
+        strips = self.strips(flat, roles)
+        if strips is not None:
+            block, columns = self.waiting_block(flat, roles)
         size = self.size(flat, roles)
         steps: list[Step] = []
         if pack:
@@ -210,11 +225,12 @@ class _Packing:
         if roles.row and goes_by_rows(height, block, size, target):
             inner.reverse()
         order = (*roles.outer, *inner)
-        steps += [Vectorise(roles.column, vectors), Block(roles.column, width), Peel(roles.column)]
+        steps += [Vectorise(roles.column, vectors), Block(roles.column, columns), Peel(roles.column)]
         if roles.row:
             steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
             if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
                 steps.append(Roll(roles.row))
+        steps += [] if strips is None else [strips]
         return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
 
     def tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
@@ -235,6 +251,36 @@ class _Packing:
         is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
         rows = min(most, height) if is_open else balanced_tile(height, most)  # of any number few are left
         return rows, vectors * target.lanes
+
+    # ---- long sums
+    def strips(self, flat: Kernel, roles: Product) -> Strips | None:
+        """How a long sum is gone over that reads both factors along their rows, and so a line of the left one
+        for each of its points: in strips, whose lines stay near while all columns meet them."""
+        if len(roles.k) != 1 or roles.row is None or usual(flat.extents[roles.k[0]]) < LONG_SUM:
+            return None
+        along, _ = _strides(flat, roles.left, roles.row, ())
+        few = usual(flat.extents[roles.row]) <= 2 * self.tile(flat, roles)[0]
+        return None if along != 1 or few else Strips(roles.k[0], STRIP)
+
+    def waiting_block(self, flat: Kernel, roles: Product) -> tuple[int, int]:
+        """The rows and the columns of the sums that wait on the stack while strips are gone over."""
+        rows, width = self.tile(flat, roles)
+        itemsize = NUMPY[flat.dtypes[roles.stage.name]].itemsize
+        columns = _even_block(usual(flat.extents[roles.column]), width, WAITING_COLUMNS)
+        most = WAITING_BYTES // (columns * itemsize)
+        return _even_block(usual(flat.extents[roles.row or ""]), rows, most), columns
+
+    def parts(self, flat: Kernel, roles: Product) -> int:
+        """In how many parts a long sum is cut, so that there is work for several threads, and each part of
+        the factors is read in one stream; 1 for a sum that is not."""
+        if self.strips(flat, roles) is None or any(isinstance(n, Dim) for n in flat.extents.values()):
+            return 1
+        extent = {axis: int(n) for axis, n in flat.extents.items()}
+        blocks = dict(zip((roles.row, roles.column), self.waiting_block(flat, roles), strict=True))
+        units = prod(-(-extent[axis.name] // blocks.get(axis.name, 1)) for axis in flat.parallel)
+        height, columns, depth = extent[roles.row or ""], extent[roles.column], extent[roles.k[0]]
+        small = depth * (height + columns) // (4 * height * columns)  # partial sums beside the factors
+        return max(1, min(UNITS // units, depth // LONG_SUM, small))
 
     def simple_left(self, call: Call, flat: Kernel, roles: Product) -> Call:
         """The call with its left factor computed before, where it would be computed for every panel again."""
@@ -306,6 +352,14 @@ class _Packing:
                 self.frozen.add(made)
             self.packed[key] = made
         return self.packed[key]
+
+
+def _even_block(extent: int, tile: int, most: int) -> int:
+    """Points of a block of whole tiles, no more than `most` where a tile has fewer, so that all blocks of an
+    axis are nearly alike."""
+    tiles_of_axis, tiles_of_block = -(-extent // tile), max(1, most // tile)
+    blocks = -(-tiles_of_axis // tiles_of_block)
+    return tile * -(-tiles_of_axis // blocks)
 
 
 def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:

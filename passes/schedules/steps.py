@@ -152,7 +152,8 @@ class Peel(Step):
 
 @dataclass(frozen=True)
 class Strips(Step):
-    """A summed axis is gone over in strips of so many points, and the sums of all taps wait on the stack."""
+    """A summed axis is gone over in strips of so many points, and the sums of all of a unit's tiles (or of a
+    window's taps) wait on the stack."""
 
     name = "strips"
     parallel = False
@@ -176,7 +177,7 @@ class Join(Step):
 
 @dataclass(frozen=True)
 class Pack(Step):
-    """A buffer lies in panels as wide as a block of the axis; its last panel is padded."""
+    """A buffer lies in panels, as wide as the vectors that are held of the axis; its last panel is padded."""
 
     name = "pack"
     buffer: str
