@@ -53,7 +53,7 @@ from .split_calls import in_turn
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
 LONG_TILE = 400
 LONG_SUM = 512  # points of a sum that is gone over in strips, and of a part of one that is cut, at least
-STRIP = 128  # of its points, whose lines of both factors the nearest caches hold
+STRIP = 64  # of its points, about, whose lines of both factors the nearest caches hold
 WAITING_BYTES = 96 << 10  # of sums that wait on the stack meanwhile, at most
 WAITING_COLUMNS = 128
 UNITS = 16  # of work, so many that a sum is cut in no more parts
@@ -174,6 +174,7 @@ class _Packing:
             pitch=(inner if step == 1 else step) * itemsize or None,
             turned=step > 1,
             tile=self.tile(flat, roles),
+            in_strips=self.strips(flat, roles) is not None,
         )
 
     def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
@@ -259,8 +260,10 @@ class _Packing:
         if len(roles.k) != 1 or roles.row is None or usual(flat.extents[roles.k[0]]) < LONG_SUM:
             return None
         along, _ = _strides(flat, roles.left, roles.row, ())
-        few = usual(flat.extents[roles.row]) <= 2 * self.tile(flat, roles)[0]
-        return None if along != 1 or few else Strips(roles.k[0], STRIP)
+        if along != 1 or usual(flat.extents[roles.row]) <= 2 * self.tile(flat, roles)[0]:
+            return None
+        depth = flat.extents[roles.k[0]]
+        return Strips(roles.k[0], STRIP if isinstance(depth, Dim) else -(-depth // (depth // STRIP)))
 
     def waiting_block(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that wait on the stack while strips are gone over."""
