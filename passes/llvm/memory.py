@@ -166,6 +166,9 @@ class Memory(Expressions):
         if spread is None and lanes == 0 and lane_guard is None:
             address = self.address(element, start, base, constant)
             value = self.load_scalar(dtype, address, scalar_guard, other)
+        elif scalar_guard and lane_guard is None and spread is None and lanes == 1:
+            address = self.address(element, start, base, constant)
+            value = self.load_or(dtype, address, scalar_guard, self.splat(other))
         else:
             mask = self.both(lane_guard, self.mask)
             if scalar_guard:
@@ -204,6 +207,17 @@ class Memory(Expressions):
         # out of bounds the buffer's first element may not exist either: the address is a slot of our own
         safe = self.select(guard, Value(address, "ptr"), Value("%nowhere", "ptr"))
         return self.select(guard, self.read(safe.text, dtype), other)
+
+    def load_or(self, dtype: str, address: str, guard: Value, other: Value) -> Value:
+        """A vector that is inside of its buffer as a whole, or not at all, and then `other`.
+
+        It is read from a place of our own then: a masked load from a page that does not exist is a fault that
+        the processor finds to be none, which takes it some 1,000 cycles.
+        """
+        nowhere = Value(self.slot(type_of(dtype, self.lanes), 0), "ptr")
+        safe = self.select(guard, Value(address, "ptr"), nowhere)
+        value = self.load_vector(dtype, safe.text, 1, None, self.mask, other)
+        return self.select(guard, value, other)
 
     def load_vector(self, dtype, address, lanes, spread, mask, other) -> Value:
         if lanes == 1 and spread is None and mask is None:
