@@ -334,7 +334,7 @@ class Units(Emitter):
         self.mask = None
 
     def columns(self, corner: dict[str, Int], columns: int, act: Act, points: list[Point]) -> None:
-        """act(points) with the first columns of a panel, in registers together: full vectors, and a masked one."""
+        """act(points) with the first columns of a panel: full vectors together, and a masked one."""
         axis = self.schedule.axis
         assert axis is not None
         base, full = corner[axis], columns // self.lanes * self.lanes
@@ -431,16 +431,15 @@ class Units(Emitter):
         unit, each = self.panels[axis], self.vectors_waiting(len(points)) // count
         first, last = self.times(unit, count), self.sum(self.extent(self.kernel.extents[axis]), width - 1)
 
-        def panel(index: Int) -> None:
-            number = self.minus(index, first)
-            self.ranges.declare(number, 0, count - 1)  # from `first` on as many, see below
-            self.panels[axis] = index
-            here = corner | {axis: self.times(index, width)}
-            over = partial(self.row_tiles, corner, points, self.times(number, each))
-            self.panel(here, over, act)
+        def tiles(panel: Int) -> None:
+            number = self.minus(panel, first)
+            self.ranges.declare(number, 0, count - 1)  # the loop runs from `first` on, as often at most
+            self.panels[axis] = panel
+            here = corner | {axis: self.times(panel, width)}
+            self.panel(here, partial(self.row_tiles, corner, points, self.times(number, each)), act)
 
         end = self.minimum(self.sum(first, count), self.integer("udiv", last, width))
-        self.loop(first, end, 1, [], effect(panel), nonempty=True)
+        self.loop(first, end, 1, [], effect(tiles))
         self.panels[axis] = unit
 
     def row_tiles(self, corner: dict[str, Int], points: list[Point], place: Int, act: Act) -> None:
@@ -565,7 +564,8 @@ class WaitingSums:
             low, high = (end + number for end in units.ranges.of(base))
             if low <= high and (low < 0 or high >= self.count):
                 raise KernelError(
-                    f"{units.kernel.name}: sums {low} to {high} have no place among {self.count}",
+                    f"{units.kernel.name}: a tile's sums may leave their {self.count} vectors on the stack",
+                    f"it takes {low} to {high}",
                     f"schedule: {units.schedule}",
                 )
             found.append(units.address(self.type, self.start, base, number))

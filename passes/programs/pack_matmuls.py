@@ -223,7 +223,7 @@ class _Packing:
             if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS:
                 steps.append(Prefetch(packed, AHEAD))
         inner = [roles.column, *([roles.row] if roles.row else [])]
-        if roles.row and goes_by_rows(height, block, size, target):
+        if roles.row and goes_by_rows(height, size, target):
             inner.reverse()
         order = (*roles.outer, *inner)
         steps += [Vectorise(roles.column, vectors), Block(roles.column, columns), Peel(roles.column)]

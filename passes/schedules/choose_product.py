@@ -56,17 +56,16 @@ def choose_product(size: Size, ways: Iterable[str], share: float, target: Target
     return min(ways, key=key)
 
 
-def goes_by_rows(height: int, block: int, size: Size, target: Target) -> bool:
-    """Whether a block of rows meets all panels of columns before the next block does, by what is read again.
+def goes_by_rows(height: int, size: Size, target: Target) -> bool:
+    """Whether a block of rows meets all panels of columns before the next block does, so that the left factor
+    is read once: where it is far, and the right one, which is read for each block, is not as large.
 
-    height: the rows that share a right factor.  The other order is for a left factor that stays in cache.
-    7224 rows of 256 with 64 columns reach 59 GF/s in place of 38, 7224 x 512 x 512 82 of 48 (EPYC "Zen 3",
-    one thread, 2026-11-26).
+    height: the rows that share a right factor.  7224 rows of 256 with 64 columns reach 59 GF/s in place of
+    38, 3000 x 1024 x 1024 73 in place of 61, and 1000 x 1024 x 1024 would lose (54 of 65; EPYC "Zen 3", one
+    thread, 2026-11-26).
     """
-    near, left = target.core.cache // 2, height * size.depth * size.itemsize
-    by_panels = (-(-size.columns // size.tile[1]) - 1) * left if left > near else 0
-    by_rows = (-(-height // block) - 1) * size.right if size.right > near else 0
-    return by_rows < by_panels
+    left = height * size.depth * size.itemsize
+    return left > max(target.core.cache // 2, 2 * size.right)
 
 
 def nanoseconds(size: Size, way: str, target: Target) -> float:
