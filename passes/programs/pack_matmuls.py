@@ -52,10 +52,11 @@ from .split_calls import in_turn
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
 LONG_TILE = 400
-LONG_SUM = 512  # points of a sum that is gone over in strips, and of a part of one that is cut, at least
+LONG_SUM = 512  # points of a sum that is gone over in strips, at least ...
+LONG_PART = 1024  # ... and of a part of one that is cut
 STRIP = 64  # of its points, about, whose lines of both factors the nearest caches hold
 WAITING_BYTES = 96 << 10  # of sums that wait on the stack meanwhile, at most
-WAITING_COLUMNS = 128
+WAITING_COLUMNS = 128  # of them, where there are many rows
 UNITS = 16  # of work, so many that a sum is cut in no more parts
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
@@ -256,22 +257,26 @@ class _Packing:
     # ---- long sums
     def strips(self, flat: Kernel, roles: Product) -> Strips | None:
         """How a long sum is gone over that reads both factors along their rows, and so a line of the left one
-        for each of its points: in strips, whose lines stay near while all columns meet them."""
-        if len(roles.k) != 1 or roles.row is None or usual(flat.extents[roles.k[0]]) < LONG_SUM:
+        for each of its points: in strips, whose lines stay near while all columns meet them.  None where the
+        left factor stays near as a whole."""
+        if len(roles.k) != 1 or roles.row is None:
             return None
+        depth, height = flat.extents[roles.k[0]], usual(flat.extents[roles.row])
+        left = usual(depth) * height * NUMPY[flat.dtypes[roles.stage.name]].itemsize
         along, _ = _strides(flat, roles.left, roles.row, ())
-        if along != 1 or usual(flat.extents[roles.row]) <= 2 * self.tile(flat, roles)[0]:
+        few = height <= 2 * self.tile(flat, roles)[0] or left <= self.target.core.cache // 2
+        if usual(depth) < LONG_SUM or along != 1 or few:
             return None
-        depth = flat.extents[roles.k[0]]
         return Strips(roles.k[0], STRIP if isinstance(depth, Dim) else -(-depth // (depth // STRIP)))
 
     def waiting_block(self, flat: Kernel, roles: Product) -> tuple[int, int]:
-        """The rows and the columns of the sums that wait on the stack while strips are gone over."""
-        rows, width = self.tile(flat, roles)
-        itemsize = NUMPY[flat.dtypes[roles.stage.name]].itemsize
-        columns = _even_block(usual(flat.extents[roles.column]), width, WAITING_COLUMNS)
-        most = WAITING_BYTES // (columns * itemsize)
-        return _even_block(usual(flat.extents[roles.row or ""]), rows, most), columns
+        """The rows and the columns of the sums that wait on the stack while strips are gone over: of a short
+        axis all, so that few blocks read the other's factor again."""
+        tile, width = self.tile(flat, roles)
+        most = WAITING_BYTES // NUMPY[flat.dtypes[roles.stage.name]].itemsize
+        columns = usual(flat.extents[roles.column])
+        rows = _even_block(usual(flat.extents[roles.row or ""]), tile, most // min(columns, WAITING_COLUMNS))
+        return rows, _even_block(columns, width, most // rows)
 
     def parts(self, flat: Kernel, roles: Product) -> int:
         """In how many parts a long sum is cut, so that there is work for several threads, and each part of
@@ -283,7 +288,7 @@ class _Packing:
         units = prod(-(-extent[axis.name] // blocks.get(axis.name, 1)) for axis in flat.parallel)
         height, columns, depth = extent[roles.row or ""], extent[roles.column], extent[roles.k[0]]
         small = depth * (height + columns) // (4 * height * columns)  # partial sums beside the factors
-        return max(1, min(UNITS // units, depth // LONG_SUM, small))
+        return max(1, min(UNITS // units, depth // LONG_PART, small))
 
     def simple_left(self, call: Call, flat: Kernel, roles: Product) -> Call:
         """The call with its left factor computed before, where it would be computed for every panel again."""
