@@ -13,22 +13,24 @@ from itertools import groupby, product
 from math import prod
 
 from ...ir.dims import Dim
-from ...ir.errors import KernelError
+from ...ir.errors import KernelError, Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
-from ...ir.kernel.scalar import ref
+from ...ir.kernel.scalar import Read, ref, walk
 from ...ir.kernel.types import NUMPY
 from ..schedules.default import default_schedule, lanes_apart, unit_axes
 from ..schedules.language import Language
-from ..schedules.steps import Roll, Schedule, Stream, Strips
+from ..schedules.steps import Copy, Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
 from .emit import Emitter
 from .lane_sums import lane_sums
+from .memory import CopiedStrip
 from .ranges import OPEN, Int, Name, Range, either
 from .writer import ELEMENTS, HIGH, LOW, Point, Value, effect
 
 MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap
 Act = Callable[[list[Point]], None]
+LINES = 256  # elements: rows as far apart fall on few lines of a cache
 WAITING = "waiting sums"  # in a point, beside its axes: which of a unit's sums on the stack are its own
 
 
@@ -400,8 +402,10 @@ class Units(Emitter):
 
         def strip(index: Int) -> None:
             self.limits = {strips.axis: (index, self.minimum(self.sum(index, strips.size), length))}
+            for copy in self.schedule.of(Copy):
+                self.copied[copy.buffer] = self.copy_strip(copy, strips, stage, corner | points[0])
             self.each_tile(corner, points, add)
-            self.limits = {}
+            self.limits, self.copied = {}, {}
 
         def finish(at: list[Point]) -> None:
             self.bind(stage.name, at, sums.load(at))
@@ -412,6 +416,43 @@ class Units(Emitter):
         self.summed = {stage.name}
         self.each_tile(corner, points, finish)
         self.summed = set()
+
+    def copy_strip(self, copy: Copy, strips: Strips, stage: Reduce, corner: dict) -> CopiedStrip:
+        """Copies what a unit reads of a buffer in this strip, row by row in whole vectors.  A unit at the end
+        of the axis, that has fewer points, begins as much earlier."""
+        reads = [e for e in walk(stage.value) if isinstance(e, Read) and e.buffer == copy.buffer]
+        buffer, extent = self.kernel.buffers[copy.buffer], self.kernel.extents[copy.axis]
+        count = min(self.schedule.block(copy.axis), extent) if isinstance(extent, int) else 0
+        if len(reads) != 1 or count < self.lanes or buffer.offset(reads[0].index).coefficient(copy.axis) != 1:
+            raise Unsayable(f"{self.kernel.name}: {copy} is for rows of whole vectors", f"at: {stage}")
+        (access,), element = reads, ELEMENTS[buffer.dtype]
+        pitch = -(-count // self.lanes) * self.lanes
+        pitch += self.lanes if pitch % LINES == 0 else 0  # else each row begins on the same lines of a cache
+        array = self.slot(f"[{pitch * strips.size} x {element}]", 1)
+        start = self.minimum(self.whole(Affine(((copy.axis, 1),)), corner_point(corner)), extent - count)
+        first, end = self.limits[strips.axis]
+        made = CopiedStrip(array, pitch, copy.axis, start, count, strips.axis, first, strips.size)
+
+        def vector(step: Int, at: Int) -> None:
+            base = self.minimum(at, count - self.lanes) if count % self.lanes else at
+            point = corner_point(corner) | {strips.axis: (step, 0), copy.axis: (self.sum(start, base), 0)}
+            for last in (0, self.lanes - 1):
+                ends = point | {copy.axis: (point[copy.axis][0], last)}
+                self.stays_inside(access, buffer, access.index, ends, [])
+            address = self.address(
+                element, f"%{buffer.name}.ptr", *self.linear(buffer.offset(access.index), point)
+            )
+            value = self.read(address, buffer.dtype, self.lanes)
+            row = self.minus(step, first)
+            self.ranges.declare(row, 0, strips.size - 1)
+            place = self.address(element, array, self.sum(self.times(row, pitch), base), 0)
+            self.line(f"store {value}, ptr {place}, align {NUMPY[buffer.dtype].itemsize}")
+
+        def row(step: Int) -> None:
+            self.loop(0, count, self.lanes, [], effect(partial(vector, step)))
+
+        self.loop(first, end, 1, [], effect(row), nonempty=False)
+        return made
 
     @property
     def panels_of_unit(self) -> int:
@@ -525,6 +566,11 @@ class Units(Emitter):
         axis, *rest = axes
         body = effect(lambda index: self.each(rest, point | {axis.name: (index, 0)}, act))
         self.loop(0, int(axis.extent), 1, [], body, nonempty=False)
+
+
+def corner_point(corner: dict) -> Point:
+    """The point at a unit's corner."""
+    return {axis: at if isinstance(at, tuple) else (at, 0) for axis, at in corner.items()}
 
 
 class WaitingSums:

@@ -32,6 +32,7 @@ from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
     Block,
     Collapse,
+    Copy,
     Join,
     Pack,
     Peel,
@@ -55,6 +56,7 @@ LONG_TILE = 400
 LONG_SUM = 512  # points of a sum that is gone over in strips, at least ...
 LONG_PART = 1024  # ... and of a part of one that is cut
 STRIP = 64  # of its points, about, whose lines of both factors the nearest caches hold
+NEAR_ROWS = 256  # bytes between the rows of a strip that stay in the nearest cache as they lie
 WAITING_BYTES = 96 << 10  # of sums that wait on the stack meanwhile, at most
 WAITING_COLUMNS = 128  # of them, where there are many rows
 UNITS = 16  # of work, so many that a sum is cut in no more parts
@@ -232,7 +234,8 @@ class _Packing:
             steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
             if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
                 steps.append(Roll(roles.row))
-        steps += [] if strips is None else [strips]
+        if strips is not None:
+            steps += [strips, *self.copied(flat, roles)]
         return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
 
     def tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
@@ -268,6 +271,22 @@ class _Packing:
         if usual(depth) < LONG_SUM or along != 1 or few:
             return None
         return Strips(roles.k[0], STRIP if isinstance(depth, Dim) else -(-depth // (depth // STRIP)))
+
+    def copied(self, flat: Kernel, roles: Product) -> list[Copy]:
+        """The left factor, if the rows of a strip lie so far apart that few of them stay in the nearest cache
+        (result 256 x 64, sum of 7224: 61 GF/s in place of 48, EPYC "Zen 3", one thread, 2026-11-26)."""
+        left, row = roles.left, roles.row
+        while isinstance(left, Cast):
+            left = left.arg
+        height = flat.extents[row] if row is not None else 0
+        if not isinstance(left, Read) or isinstance(height, Dim) or height < self.target.lanes:
+            return []
+        buffer = flat.buffers[left.buffer]
+        apart = hint(buffer.offset(left.index).coefficient(roles.k[0])) * NUMPY[buffer.dtype].itemsize
+        reads = sum(isinstance(e, Read) and e.buffer == buffer.name for e in walk(roles.stage.value))
+        if apart <= NEAR_ROWS or reads > 1 or not is_floating(buffer.dtype):
+            return []
+        return [Copy(buffer.name, row or "")]
 
     def waiting_block(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that wait on the stack while strips are gone over: of a short

@@ -27,7 +27,8 @@ class Size:
 
     itemsize: bytes of an element.  pitch: bytes between neighbours along the right factor's slower axis;
     None for a factor that is computed.  turned: whether that axis is the columns'.  tile: the rows and
-    columns of a tile of panels.  in_strips: whether panels go over the sum in strips, which stay in cache.
+    columns of a tile of panels.  in_strips: whether panels go over the sum in strips, which stay in cache
+    where their rows do not share lines.
     """
 
     batch: int
@@ -83,7 +84,8 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
         again = -(-size.rows // rows) - 1  # times that a panel is read once more
         if collides and size.depth > core.cache // PAGE:
             return size.batch * again * right / core.collides
-        return size.batch * again * right / core.strides if is_far and not size.in_strips else 0.0
+        near = size.in_strips and size.pitch is not None and size.pitch % (PAGE // 2) != 0
+        return size.batch * again * right / core.strides if is_far and not near else 0.0
     if way == "dots":
         spent = size.rows * size.columns * core.lane_sum
         spent += size.rows * right / core.dots_far if is_far else 0.0

@@ -162,6 +162,16 @@ class Strips(Step):
 
 
 @dataclass(frozen=True)
+class Copy(Step):
+    """Of a buffer, the rows along an axis that a unit's strip reads are copied to the stack, one behind the
+    other: where they lie, lines of one strip push each other out of the nearest cache."""
+
+    name = "copy"
+    buffer: str
+    axis: str
+
+
+@dataclass(frozen=True)
 class Residues(Step):
     """Where an index divides, the places that leave each remainder are a kernel of their own."""
 
@@ -228,7 +238,7 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Residues, Join, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)

@@ -78,7 +78,7 @@ def test_a_small_result_is_summed_in_parts():
     partial, total = calls(256, 64, 7224)
     assert partial == (
         "collapse() reorder(c, i, j) vectorise(j, 2) block(j, 64) peel(j) tile(i, 6) block(i, 258) "
-        "strips(l, 65)"
+        "strips(l, 65) copy(x, i)"
     )
     assert total == ""
     assert all("strips" in how for how in calls(1000, 900, 600) if how)
@@ -114,8 +114,8 @@ LONG = """kernel k[s](a: f32[s,37], b: f32[s,70]) -> (y: f32[37,70]) {
   t = sum(r:s) (a[r, i] * b[r, j])
   y[i, j] = max(t, 0.0)
 }"""
-COLUMNS = """kernel k[s,n](a: f32[s,43], b: f32[s,n]) -> (y: f32[43,n]) {
-  parallel i:43 j:n
+COLUMNS = """kernel k[s,n](a: f32[s,83], b: f32[s,n]) -> (y: f32[83,n]) {
+  parallel i:83 j:n
   t = sum(r:s) (a[r, i] * b[r, j])
   y[i, j] = t
 }"""

@@ -231,6 +231,18 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
         "end = self.sum(1, ",
         lambda: long_sum(301, 100, 600),
     ),
+    "a copy beyond the factor": (
+        "units",
+        "corner_point(corner)), extent - count)",
+        "corner_point(corner)), extent)",
+        lambda: long_sum(301, 100, 600),
+    ),
+    "a copied row beyond the strip": (
+        "units",
+        "made = CopiedStrip(array, pitch, copy.axis, start, count,",
+        "made = CopiedStrip(array, pitch, copy.axis, start, 8,",
+        lambda: long_sum(301, 100, 600),
+    ),
     "strips beyond the sum": (
         "units",
         "(index, self.minimum(self.sum(index, strips.size), length))",
