@@ -265,7 +265,8 @@ class _Packing:
         if len(roles.k) != 1 or roles.row is None:
             return None
         depth, height = flat.extents[roles.k[0]], usual(flat.extents[roles.row])
-        left = usual(depth) * height * NUMPY[flat.dtypes[roles.stage.name]].itemsize
+        points = prod(usual(flat.extents[axis]) for axis in flat.free_axes(roles.left))  # those of all parts
+        left = points * NUMPY[flat.dtypes[roles.stage.name]].itemsize
         along, _ = _strides(flat, roles.left, roles.row, ())
         few = height <= 2 * self.tile(flat, roles)[0] or left <= self.target.core.cache // 2
         if usual(depth) < LONG_SUM or along != 1 or few:
