@@ -14,7 +14,8 @@
       return %2
     }
 
-A loop over x[t] leaves such sums behind, in which each of T steps adds to T times what it is about.  The bits
+A loop over x[t] leaves such sums behind, in which each of T steps adds to T times what it is about; so does
+one product for queries, keys and values that is cut in three along its columns.  The bits
 are the same: at every place one term is a gradient and the others, one at least, are 0.0; the 0.0 that is
 added at the end makes 0.0 of -0.0, as they do.
 """  # noqa: E501
@@ -30,19 +31,22 @@ import numpy as np
 from ...ir.graph import Constant, Graph, Node, Value
 from ...ir.indices import whole
 from ...ir.op import REGISTRY
+from ...ir.types import Shape
 from ...ir.write import need_values
 
 
 class Slice(NamedTuple):
-    """Rows of a sum, from `first` to the one before `end`, that are a value's."""
+    """The part of a sum, from `first` to before `end` along a dimension, that is a value's."""
 
+    dim: int
     first: int
     end: int
     value: Value
 
 
 def join_parts(graph: Graph) -> Graph:
-    """The graph with each sum of slices' gradients that together are all rows, each once, as one `cat`.
+    """The graph with each sum of slices' gradients that together are the whole, each place once, as one
+    `cat`.
 
     What it leaves unused is for `dce` to drop.  Raises GraphError for a graph with writes.
     """
@@ -52,14 +56,14 @@ def join_parts(graph: Graph) -> Graph:
     found: dict[Value | None, list[Slice]] = {}
     for node in graph.nodes:
         if node.op is REGISTRY["unview"]:
-            if uses[node.outputs[0]] == 1 and (rows := _slice(node)):
-                found[node.outputs[0]] = [rows]
+            if uses[node.outputs[0]] == 1 and (part := _slice(node)):
+                found[node.outputs[0]] = [part]
         elif node.op is REGISTRY["add"] and all(v in found and uses[v] == 1 for v in node.inputs):
             one, two = (found.pop(v) for v in node.inputs)
             one.extend(two)  # the sum before is for nothing else
             found[node.outputs[0]] = one
-    sums = {v: sorted(slices, key=lambda rows: rows.first) for v, slices in found.items() if len(slices) > 1}
-    sums = {v: slices for v, slices in sums.items() if v is not None and _fill(slices, v.shape[0])}
+    sums = {v: sorted(slices, key=lambda part: part.first) for v, slices in found.items() if len(slices) > 1}
+    sums = {v: slices for v, slices in sums.items() if v is not None and _fill(slices, v.shape)}
     if not sums:
         return graph
     nodes: list[Node] = []
@@ -69,26 +73,32 @@ def join_parts(graph: Graph) -> Graph:
 
 
 def _slice(node: Node) -> Slice | None:
-    """What a gradient of a slice of rows is of the whole; None for any other view's."""
+    """What a gradient of a row, or of a slice along one dimension, is of the whole; None for any other
+    view's."""
     (value,), shape, chain = node.inputs, node.attrs["shape"], node.attrs["chain"]
     if len(chain) != 1 or chain[0][0] != "basic_index" or not shape or value is None:
         return None
-    known = all(isinstance(n, int) for n in shape) and value.dtype.is_floating_point
-    first, *others = dict(chain[0][1])["index"] or (None,)
-    if not known or tuple(others) != tuple(map(whole, shape[1:])):
+    index = dict(chain[0][1])["index"]
+    if len(index) != len(shape) or not value.dtype.is_floating_point:
         return None
-    match first:
-        case ("int", at):
-            return Slice(at, at + 1, value)
+    cut = [dim for dim, part in enumerate(index) if part != whole(shape[dim])]
+    dim = cut[0] if cut else 0
+    if len(cut) > 1 or not isinstance(shape[dim], int):
+        return None
+    match index[dim]:
+        case ("int", at) if dim == 0:  # columns one by one are not joined
+            return Slice(0, at, at + 1, value)
         case ("slice", low, high, 1):
-            return Slice(low, high, value)
+            return Slice(dim, low, high, value)
     return None
 
 
-def _fill(slices: list[Slice], rows: int) -> bool:
-    """Whether the slices, in order, are all rows, and each of them once."""
+def _fill(slices: list[Slice], shape: Shape) -> bool:
+    """Whether the slices, in order, are all of the shape, and each place of it once."""
+    dim = slices[0].dim
     side_by_side = all(one.end == two.first for one, two in pairwise(slices))
-    return side_by_side and slices[0].first == 0 and slices[-1].end == rows
+    along = all(part.dim == dim for part in slices)
+    return along and side_by_side and slices[0].first == 0 and slices[-1].end == shape[dim]
 
 
 def _joined(node: Node, slices: list[Slice]) -> list[Node]:
@@ -103,11 +113,11 @@ def _joined(node: Node, slices: list[Slice]) -> list[Node]:
         return made[-1].outputs[0]
 
     (out,) = node.outputs
-    terms = []
-    for first, end, value in slices:
-        shape = (end - first, *out.shape[1:])
+    terms, dim = [], slices[0].dim
+    for _, first, end, value in slices:
+        shape = (*out.shape[:dim], end - first, *out.shape[dim + 1 :])
         terms.append(value if value.shape == shape else emit("reshape", value, shape=shape))
-    rows = tuple(end - first for first, end, _ in slices)
-    joined, zero = emit("cat", *terms, dim=0, sizes=rows), Constant(np.zeros((), out.dtype.numpy))
+    sizes = tuple(part.end - part.first for part in slices)
+    joined, zero = emit("cat", *terms, dim=dim, sizes=sizes), Constant(np.zeros((), out.dtype.numpy))
     made.append(Node(node.op, (joined, zero), (out,), dict(node.attrs), node.where))
     return made

@@ -28,17 +28,18 @@ EVEN = 64  # a length that vectors divide, where what is left over is then small
 ROWS = 32  # of the cut axis at least, so that partial results are few beside what they are made from
 
 
-def split_reductions(kernel: Kernel) -> list[Kernel] | None:
+def split_reductions(kernel: Kernel, parts: int | None = None) -> list[Kernel] | None:
     """Kernels that run one after another in place of `kernel`; None where there is nothing to gain or cut.
 
     Buffers of theirs that `kernel` has not, t0, t1, ..., hold what one leaves for another.
+    parts: how many each reduction is cut in; by default it follows from the sizes, as whether it is cut.
     """
     reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
-    cut = [stage for stage in reductions if _parts(kernel, stage)]
+    cut = [stage for stage in reductions if parts or _parts(kernel, stage)]
     scans = any(isinstance(stage, Fold) and (stage.scan or stage.merge is None) for stage in reductions)
     if not cut or scans or not kernel.is_order_free or any(b.inplace for b in kernel.outputs):
         return None
-    return _Split(kernel).kernels()
+    return _Split(kernel, parts).kernels()
 
 
 def _parts(kernel: Kernel, stage: Reduce | Fold) -> int:
@@ -51,8 +52,8 @@ def _parts(kernel: Kernel, stage: Reduce | Fold) -> int:
 class _Split:
     """The kernels that one is split in, as they are made."""
 
-    def __init__(self, kernel: Kernel):
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, parts: int | None):
+        self.kernel, self.parts = kernel, parts
         self.results: dict[str, Expr] = {}  # of the reductions so far: a read of a buffer of their own
         self.buffers = dict(kernel.buffers)
         self.made: list[Kernel] = []
@@ -94,13 +95,13 @@ class _Split:
     def reduction(self, stage: Reduce | Fold) -> None:
         """Partial results and their combination; or, where a stage is too short for that, the stage."""
         kernel, parallel = self.kernel, self.kernel.parallel
-        parts = _parts(kernel, stage)
+        parts = self.parts or _parts(kernel, stage)
         if not parts:
             self.finish(stage, [self.inlined().stage(stage)])
             return
         slow, rest = stage.axes[0], stage.axes[1:]
         length = int(slow.extent) // parts
-        length -= length % (EVEN if length >= 8 * EVEN else 1)
+        length -= length % (EVEN if length >= 8 * EVEN and self.parts is None else 1)
         part, shape = Axis(self.part, parts), [int(axis.extent) for axis in parallel]
         here = self.inlined({slow.name: Affine.of({self.part: length, self.inner: 1})})
         partial = replace(here.stage(stage), axes=(Axis(self.inner, length), *rest))

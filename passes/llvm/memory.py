@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...ir.dims import Dim, is_at_least
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine, as_affine
@@ -16,6 +18,20 @@ from .ranges import OPEN, Int, Name, Range
 from .writer import ELEMENTS, Point, Value, suffix, type_of
 
 
+class CopiedStrip(NamedTuple):
+    """Rows of a buffer on the stack: `count` elements from `start` on along an axis, for each of the points
+    from `first` on that a strip of the summed axis has, `pitch` elements apart."""
+
+    array: str
+    pitch: int
+    axis: str
+    start: Int
+    count: int
+    summed: str
+    first: Int
+    size: int
+
+
 class Memory(Expressions):
     """Addresses are an affine base, a constant that folds into the instruction, and indirect parts.
 
@@ -27,6 +43,7 @@ class Memory(Expressions):
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
         self.held: frozenset[tuple[Read, int]] = frozenset()  # dimensions that open loops keep inside
+        self.copied: dict[str, CopiedStrip] = {}  # by buffer: what is read from a copy of it
         self.panels: dict[str, Int] = {}  # axis -> the number of the panel that a unit works on
 
     # ---- what stays inside
@@ -154,6 +171,8 @@ class Memory(Expressions):
         dtype = self.stored(buffer.dtype)
         if access.buffer in self.schedule.packed:
             return self.load_packed(access, buffer, point)
+        if access.buffer in self.copied:
+            return self.load_copied(access, buffer, point)
         if self.is_square(access, point):
             return self.load_transposed(access, point)
         base, constant, lanes, spread = self.offsets(buffer, access.index, point)
@@ -166,6 +185,9 @@ class Memory(Expressions):
         if spread is None and lanes == 0 and lane_guard is None:
             address = self.address(element, start, base, constant)
             value = self.load_scalar(dtype, address, scalar_guard, other)
+        elif scalar_guard and lane_guard is None and spread is None and lanes == 1:
+            address = self.address(element, start, base, constant)
+            value = self.load_or(dtype, address, scalar_guard, self.splat(other))
         else:
             mask = self.both(lane_guard, self.mask)
             if scalar_guard:
@@ -184,7 +206,7 @@ class Memory(Expressions):
         panels, width, extent = buffer.shape[dim], int(buffer.shape[-1]), self.kernel.extents[axis]
         if isinstance(extent, Dim) and is_at_least(panels, (extent + (width - 1)) // width):
             panels = -(-OPEN // width)
-        if last >= int(panels) or first + self.lanes > width or width != self.schedule.block(axis):
+        if last >= int(panels) or first + self.lanes > width or width != self.lanes * self.schedule.vectors:
             raise KernelError(
                 f"{self.kernel.name}: the code of {access} may leave {buffer}",
                 f"panel {last} of {panels}, columns {first} to {first + self.lanes - 1} of {width}",
@@ -198,12 +220,41 @@ class Memory(Expressions):
             self.prefetch(self.address("i8", address, 0, ahead))
         return self.read(address, buffer.dtype, self.lanes)
 
+    def load_copied(self, access: Read, buffer: Buffer, point: Point) -> Value:
+        """An element of a strip's copy."""
+        copy, element = self.copied[access.buffer], ELEMENTS[buffer.dtype]
+        (base, offset), (step, ahead) = point[copy.axis], point[copy.summed]
+        row, column = self.minus(step, copy.first), self.minus(base, copy.start)
+        tile = self.schedule.tiles.get(copy.axis, 1)
+        self.ranges.declare(row, 0, copy.size - 1)  # the strip's loop begins with `first`
+        self.ranges.declare(column, 0, copy.count - tile)  # tiles overlap where a unit has fewer rows
+        low, high = self.ranges.of(column)
+        if low + offset < 0 or high + offset >= copy.count or ahead or self.ranges.of(row)[1] >= copy.size:
+            raise KernelError(
+                f"{self.kernel.name}: the code of {access} may leave its copy",
+                f"it takes {low + offset} to {high + offset} of {copy.count} elements",
+                f"schedule: {self.schedule}",
+            )
+        place = self.sum(self.times(row, copy.pitch), column)
+        return self.read(self.address(element, copy.array, place, offset), buffer.dtype)
+
     def load_scalar(self, dtype, address, guard, other) -> Value:
         if guard is None:
             return self.read(address, dtype)
         # out of bounds the buffer's first element may not exist either: the address is a slot of our own
         safe = self.select(guard, Value(address, "ptr"), Value("%nowhere", "ptr"))
         return self.select(guard, self.read(safe.text, dtype), other)
+
+    def load_or(self, dtype: str, address: str, guard: Value, other: Value) -> Value:
+        """A vector that is inside of its buffer as a whole, or not at all, and then `other`.
+
+        It is read from a place of our own then: a masked load from a page that does not exist is a fault that
+        the processor finds to be none, which takes it some 1,000 cycles.
+        """
+        nowhere = Value(self.slot(type_of(dtype, self.lanes), 0), "ptr")
+        safe = self.select(guard, Value(address, "ptr"), nowhere)
+        value = self.load_vector(dtype, safe.text, 1, None, self.mask, other)
+        return self.select(guard, value, other)
 
     def load_vector(self, dtype, address, lanes, spread, mask, other) -> Value:
         if lanes == 1 and spread is None and mask is None:

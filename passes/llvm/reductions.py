@@ -83,7 +83,7 @@ class Reductions(Results):
 
         bounded = self.bounds.get(stage.name, {})
         outside = [axis for axis in stage.axes if axis.name in bounded or axis.name in self.limits]
-        if not self.schedule.has(Bound):
+        if not self.schedule.has(Bound) and not self.limits:
             return self.over(stage.axes, points, totals, body, copies, stage)
         rest = tuple(axis for axis in stage.axes if axis not in outside)
 

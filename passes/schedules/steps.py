@@ -152,12 +152,23 @@ class Peel(Step):
 
 @dataclass(frozen=True)
 class Strips(Step):
-    """A summed axis is gone over in strips of so many points, and the sums of all taps wait on the stack."""
+    """A summed axis is gone over in strips of so many points, and the sums of all of a unit's tiles (or of a
+    window's taps) wait on the stack."""
 
     name = "strips"
     parallel = False
     axis: str
     size: int
+
+
+@dataclass(frozen=True)
+class Copy(Step):
+    """Of a buffer, the rows along an axis that a unit's strip reads are copied to the stack, one behind the
+    other: where they lie, lines of one strip push each other out of the nearest cache."""
+
+    name = "copy"
+    buffer: str
+    axis: str
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ class Join(Step):
 
 @dataclass(frozen=True)
 class Pack(Step):
-    """A buffer lies in panels as wide as a block of the axis; its last panel is padded."""
+    """A buffer lies in panels, as wide as the vectors that are held of the axis; its last panel is padded."""
 
     name = "pack"
     buffer: str
@@ -227,7 +238,7 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Residues, Join, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)

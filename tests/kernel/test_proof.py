@@ -171,6 +171,11 @@ def packed(form_of: str, *size: int) -> Call:
     return next(call for call in program.calls if call.how is not None and call.name == "form")
 
 
+def long_sum(*size: int) -> Call:
+    program = pack_matmuls(stated(form("tn", *size), "f32"), AVX2, Options())
+    return next(call for call in program.calls if call.how is not None)
+
+
 def dots() -> Call:
     program = pack_matmuls(stated(form("nt", 13, 40, 100), "f32"), AVX2, Options())
     return next(call for call in program.calls if call.how is not None)
@@ -204,9 +209,45 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
     ),
     "a panel's columns": (
         "units",
-        "partial(self.columns, corner, rest)))",
-        "partial(self.columns, corner, width)))",
+        "partial(self.columns, corner, rest, act)))",
+        "partial(self.columns, corner, width, act)))",
         lambda: packed("nn", 40, 100, 16),
+    ),
+    "sums without a place": (
+        "units",
+        "return self.panels_of_unit * rows",
+        "return rows",
+        lambda: long_sum(301, 100, 600),
+    ),
+    "tiles beyond a unit's rows": (
+        "units",
+        'count = self.integer("udiv", self.sum(left, size - 1), size)',
+        'count = self.integer("udiv", self.sum(left, size - 1), size - 1)',
+        lambda: long_sum(301, 100, 600),
+    ),
+    "panels beyond a unit": (
+        "units",
+        "end = self.minimum(self.sum(first, count), ",
+        "end = self.sum(1, ",
+        lambda: long_sum(301, 100, 600),
+    ),
+    "a copy beyond the factor": (
+        "units",
+        "corner_point(corner)), extent - count)",
+        "corner_point(corner)), extent)",
+        lambda: long_sum(301, 100, 600),
+    ),
+    "a copied row beyond the strip": (
+        "units",
+        "made = CopiedStrip(array, pitch, copy.axis, start, count,",
+        "made = CopiedStrip(array, pitch, copy.axis, start, 8,",
+        lambda: long_sum(301, 100, 600),
+    ),
+    "strips beyond the sum": (
+        "units",
+        "(index, self.minimum(self.sum(index, strips.size), length))",
+        "(index, self.sum(index, strips.size))",
+        lambda: long_sum(301, 100, 600),
     ),
     "dots over too many": (
         "reductions",

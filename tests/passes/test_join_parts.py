@@ -29,7 +29,15 @@ def sum_of(*parts, n=3, result="{last}"):
     return "\n".join([f"graph f({', '.join(given)}) -> ({kinds}) {{", *lines, f"  return {returned}", "}"])
 
 
+COLUMNS = """
+graph f(%p: f32[2,3,1], %q: f32[2,3,4]) -> (f32[2,3,5]) {
+  %0 = unview(%p) {shape=(2,3,5), chain=(("basic_index",(("index",(("slice",0,2,1),("slice",0,3,1),("slice",4,5,1))),)),)} : f32[2,3,5]
+  %1 = unview(%q) {shape=(2,3,5), chain=(("basic_index",(("index",(("slice",0,2,1),("slice",0,3,1),("slice",0,4,1))),)),)} : f32[2,3,5]
+  %2 = add(%0, %1) : f32[2,3,5]
+  return %2
+}"""  # noqa: E501
 CASES = {
+    "slices of the last dimension": COLUMNS,
     "rows one by one, in any order": sum_of(2, 0, 1),
     "slices beside a row": sum_of((0, 2), 2),
 }
@@ -39,6 +47,10 @@ REFUSED = {
     "slices that overlap": sum_of((0, 2), (1, 3)),
     "a sum that others read before it is done": sum_of(0, 1, 2, result="{last}, %3"),
     "a gradient that others read as a whole": sum_of(0, 1, 2, result="{last}, %1"),
+    "slices of two dimensions": COLUMNS.replace("f32[2,3,4]) ->", "f32[1,3,5]) ->").replace(
+        '("slice",0,2,1),("slice",0,3,1),("slice",0,4,1)', '("slice",0,1,1),("slice",0,3,1),("slice",0,5,1)'
+    ),
+    "columns that nobody gives": COLUMNS.replace("f32[2,3,4]", "f32[2,3,3]").replace("0,4,1", "0,3,1"),
     "one slice of all rows": sum_of((0, 3)),
     "columns": """
 graph f(%p: f32[2], %q: f32[2]) -> (f32[2,2]) {
@@ -86,6 +98,25 @@ def test_joined_sums_have_the_same_bits(seed):
     number = ~np.isnan(wanted)
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(np.signbit(found)[number], np.signbit(wanted)[number])
+
+
+def test_joined_columns_are_the_sum():
+    graph = parse(COLUMNS)
+    given = [np.random.default_rng(0).standard_normal(p.shape, np.float32) for p in graph.params]
+    (found,), (wanted,) = interpret(joined(graph), *given), interpret(graph, *given)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_slices_of_open_rows_are_joined():
+    """Queries, keys and values of one product, of any number of tokens."""
+    text = (
+        COLUMNS.replace("[2,3,", "[s1,3,")
+        .replace("(2,3,5)", "(s1,3,5)")
+        .replace('"slice",0,2,1', '"slice",0,s1,1')
+    )
+    made = joined(parse(text))
+    assert "cat(%q, %p) {dim=2, sizes=(4,1)}" in str(made)
+    assert "unview" not in str(made)
 
 
 def test_without_the_zero_a_sign_would_be_lost():

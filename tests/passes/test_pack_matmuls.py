@@ -124,6 +124,19 @@ def test_each_form_has_its_way(program, options, how):
     assert [str(call.how) for call in after.calls if call.how is not None] == [how]
 
 
+def test_many_rows_go_by_blocks_of_rows_where_panels_would_read_them_again():
+    """The left factor of 4000 rows lies beyond a core's cache, the right one does not."""
+    orders = [
+        str(next(call.how for call in pack_matmuls(program, AVX2).calls if call.how).steps[1])
+        for program in (
+            matmul((4000, 256), (256, 64)),
+            matmul((400, 256), (256, 64)),
+            matmul((100, 2048), (2048, 2048)),
+        )
+    ]
+    assert orders == ["reorder(i, i1)", "reorder(i1, i)", "reorder(i1, i)"]
+
+
 def test_a_factor_that_several_share_is_packed_for_all_of_them():
     """Packing pays for none of these by itself: each would rather take its sums along the vectors."""
     ways = {}
