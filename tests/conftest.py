@@ -73,7 +73,8 @@ def day() -> int:
     return int(os.environ.get("LAMINA_DAY", time.time() // 86_400))
 
 
-MANY, DAYS = 16, 5  # cases of one function, of which a fifth is run each day; a mark says otherwise
+# How many cases a function has at least, and in how many days each of them is run; a mark says otherwise.
+SHARES = ((16, 5), (6, 3))
 
 
 def function_of(item: pytest.Item) -> tuple[Path, str]:
@@ -86,7 +87,8 @@ def is_drawn(item: pytest.Item, cases: Counter) -> bool:
     cases: how many there are of each function.
     """
     marker = item.get_closest_marker("sampled")
-    days = marker.args[0] if marker is not None else DAYS if cases[function_of(item)] >= MANY else 1
+    usual = next((days for least, days in SHARES if cases[function_of(item)] >= least), 1)
+    days = marker.args[0] if marker is not None else usual
     if days == 1 or item.config.getoption("--all"):
         return True
     if any(item.name in str(given) for given in item.config.args):
