@@ -7,7 +7,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 # Workers of pytest-xdist share the cores, and BLAS threads that wait for one another stand still when they do
@@ -172,6 +172,20 @@ def tree_as_it_was(request: pytest.FixtureRequest) -> Generator[None, None, None
     yield
     left = [name for name in {*os.listdir(root)} - before if (root / name).is_file()]
     assert not left, f"tests left {left} in {root}"
+
+
+@pytest.fixture
+def of_the_day(request: pytest.FixtureRequest) -> Callable[[Iterable, int], list]:
+    """Return `of_the_day(items, days)`: what one test that goes through many is to go through today.
+
+    Each is on one of so many days; with --all every one is.
+    """
+
+    def drawn(items: Iterable, days: int) -> list:
+        whole = request.config.getoption("--all")
+        return [item for number, item in enumerate(items, day()) if whole or number % days == 0]
+
+    return drawn
 
 
 @pytest.fixture
