@@ -104,10 +104,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     cases = Counter(map(function_of, items))
-    left = [item for item in items if not is_drawn(item, cases)]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if is_drawn(item, cases)]
+    drawn: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        drawn[is_drawn(item, cases)].append(item)
+    if drawn[False]:
+        config.hook.pytest_deselected(items=drawn[False])
+        items[:] = drawn[True]
     for item in items:
         if item.path.is_relative_to(HERE / "peers"):
             item.add_marker("peers")
