@@ -249,7 +249,7 @@ def interrupted_everywhere(program, only, seed, most, least):
     assert met > least * len(chosen[:most])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_interrupts_leave_what_is_traced_right(program):
     interrupted_everywhere(program, lambda file: "/jit/" in file, time.strftime("%Y-%m-%d"), SAMPLE, 0.5)
