@@ -15,8 +15,8 @@ from .datasets import (
     TensorDataset,
     random_split,
 )
+from .fetching import WorkerError, WorkerInfo, get_worker_info
 from .loader import DataLoader
-from .pool import WorkerError
 from .samplers import (
     BatchSampler,
     DistributedSampler,
@@ -26,7 +26,6 @@ from .samplers import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .worker import WorkerInfo, get_worker_info
 
 _refusal.refusing_methods(list(globals().values()))
 _refusal.refusing_names(globals(), "lamina.data")

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from multiprocessing.context import BaseContext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.lazy import load
 from ..runtime import Generator
 from .collate import default_collate, default_convert
 from .datasets import Dataset, IterableDataset
-from .pool import Pool
+from .fetching import Exhausted, Fetch, Setup
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, draw_seed, require_method
-from .worker import Exhausted, Fetch, Setup
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    from .pool import Pool
 
 PREFETCH = 2  # batches that each worker is ahead
 FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
@@ -129,7 +131,7 @@ class DataLoader:
             return self._here(keys)
         pool, self._pool = self._pool, None
         if pool is None:
-            pool = Pool(
+            pool = load(f"{__package__}.pool").Pool(
                 self.multiprocessing_context,
                 Setup(self.dataset, self.collate_fn, self._batched, self.drop_last, self.num_workers, seed,
                       self.worker_init_fn, self.prefetch_factor),
@@ -179,9 +181,10 @@ class DataLoader:
 def _context(given: str | BaseContext | None, num_workers: int) -> BaseContext | None:
     if not num_workers:
         return None
+    processes = load("multiprocessing")
     if given is None and sys.platform == "linux":
-        given = multiprocessing.get_start_method(allow_none=True) or "fork"
-    return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
+        given = processes.get_start_method(allow_none=True) or "fork"
+    return processes.get_context(given) if given is None or isinstance(given, str) else given
 
 
 MOST_WORKERS = 1024  # each is a process
@@ -207,12 +210,14 @@ def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, co
                 raise ArgumentValueError(
                     f"DataLoader({name}=…): there are no workers", "pass num_workers=1 or more"
                 )
-    methods = multiprocessing.get_all_start_methods()
+    if context is None:
+        return
+    methods = load("multiprocessing").get_all_start_methods()
     if isinstance(context, str) and context not in methods:
         raise ArgumentValueError(
             f"DataLoader(multiprocessing_context=…): must be one of {', '.join(methods)}, not {context!r}"
         )
-    if context is not None and not isinstance(context, (str, BaseContext)):
+    if not isinstance(context, (str, load("multiprocessing.context").BaseContext)):
         raise ArgumentError(
             "DataLoader(multiprocessing_context=…): takes a start method or a context, "
             f"not {type(context).__name__}"

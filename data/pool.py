@@ -19,15 +19,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from ..ir.errors import LaminaError
+from .fetching import Exhausted, Setup, WorkerError
 from .sharing import Packed, Reader
-from .worker import START, Exhausted, Failed, Setup, work
+from .worker import START, Failed, work
 
 GRACE = 5.0  # seconds that workers have to finish the sample they are at, before they are made to stop
-
-
-class WorkerError(LaminaError, RuntimeError):
-    """A worker of a loader that died, or took too long, or raised what can't be raised again here."""
 
 
 class _Worker:

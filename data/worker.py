@@ -9,7 +9,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import islice
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -20,12 +19,8 @@ from ..ir.errors import ArgumentError
 from ..runtime import modes
 from ..runtime.random import manual_seed
 from ..runtime.threads import set_num_threads
-from .datasets import Dataset, IterableDataset, samples_at
+from .fetching import Exhausted, Fetch, Setup, WorkerInfo, be_worker
 from .sharing import Writer
-
-
-class Exhausted(NamedTuple):
-    """In place of a batch: the stream has ended."""
 
 
 class Skipped(NamedTuple):
@@ -39,61 +34,6 @@ class Failed(NamedTuple):
     text: str
 
 
-class Fetch:
-    """Gets one batch: from a dataset, the samples at some keys; from a stream, its next few.
-
-    batched: a key is a list of keys (of a stream, a number of samples), and what they give is collated as a
-    list.
-    """
-
-    def __init__(self, dataset: Dataset, collate: Callable, batched: bool, drop_last: bool):
-        self.dataset, self.collate, self.batched, self.drop_last = dataset, collate, batched, drop_last
-        self.stream = iter(dataset) if isinstance(dataset, IterableDataset) else None
-
-    def __call__(self, key: Any) -> Any:
-        if self.stream is not None:
-            return self._next(key)
-        if not self.batched:
-            return self.collate(self.dataset[key])
-        return self.collate(samples_at(self.dataset, key))
-
-    def _next(self, count: int) -> Any:
-        samples = list(islice(self.stream, count if self.batched else 1))
-        if not samples or (self.drop_last and len(samples) < count):
-            return Exhausted()
-        return self.collate(samples if self.batched else samples[0])
-
-
-class WorkerInfo(NamedTuple):
-    """Which worker this process is: `id` of `num_workers`, its seed, and its copy of the dataset."""
-
-    id: int
-    num_workers: int
-    seed: int
-    dataset: Dataset
-
-
-_info: WorkerInfo | None = None
-
-
-def get_worker_info() -> WorkerInfo | None:
-    """In a worker of a loader, which one this is; None anywhere else."""
-    return _info
-
-
-class Setup(NamedTuple):
-    """What all workers of a loader are given. A worker's seed is `seed` plus its id; `blocks`: see Writer."""
-
-    dataset: Dataset
-    collate: Callable
-    batched: bool
-    drop_last: bool
-    num_workers: int
-    seed: int
-    init: Callable[[int], Any] | None
-    blocks: int
-
-
 START = "start"  # tasks: a new epoch begins, or (key,): fetch that batch, or None: stop
 
 
@@ -103,7 +43,6 @@ def work(connection: Connection, inherited: Iterable[Connection], setup: Setup, 
     inherited: connections of others, which a forked process holds too and which would otherwise never be seen
     to be closed.
     """
-    global _info
     for other in inherited:
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent stops its workers
@@ -115,7 +54,7 @@ def work(connection: Connection, inherited: Iterable[Connection], setup: Setup, 
     manual_seed(seed)
     random.seed(seed)
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
-    _info = WorkerInfo(worker, setup.num_workers, seed, setup.dataset)
+    be_worker(WorkerInfo(worker, setup.num_workers, seed, setup.dataset))
     tasks = _Tasks(connection)
     try:
         _serve(connection, tasks, setup, worker)

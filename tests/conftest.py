@@ -7,7 +7,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 # Workers of pytest-xdist share the cores, and BLAS threads that wait for one another stand still when they do
@@ -73,7 +73,8 @@ def day() -> int:
     return int(os.environ.get("LAMINA_DAY", time.time() // 86_400))
 
 
-MANY, DAYS = 16, 5  # cases of one function, of which a fifth is run each day; a mark says otherwise
+# How many cases a function has at least, and in how many days each of them is run; a mark says otherwise.
+SHARES = ((16, 5), (6, 3))
 
 
 def function_of(item: pytest.Item) -> tuple[Path, str]:
@@ -86,7 +87,8 @@ def is_drawn(item: pytest.Item, cases: Counter) -> bool:
     cases: how many there are of each function.
     """
     marker = item.get_closest_marker("sampled")
-    days = marker.args[0] if marker is not None else DAYS if cases[function_of(item)] >= MANY else 1
+    usual = next((days for least, days in SHARES if cases[function_of(item)] >= least), 1)
+    days = marker.args[0] if marker is not None else usual
     if days == 1 or item.config.getoption("--all"):
         return True
     if any(item.name in str(given) for given in item.config.args):
@@ -102,10 +104,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     cases = Counter(map(function_of, items))
-    left = [item for item in items if not is_drawn(item, cases)]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if is_drawn(item, cases)]
+    drawn: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        drawn[is_drawn(item, cases)].append(item)
+    if drawn[False]:
+        config.hook.pytest_deselected(items=drawn[False])
+        items[:] = drawn[True]
     for item in items:
         if item.path.is_relative_to(HERE / "peers"):
             item.add_marker("peers")
@@ -170,6 +174,20 @@ def tree_as_it_was(request: pytest.FixtureRequest) -> Generator[None, None, None
     yield
     left = [name for name in {*os.listdir(root)} - before if (root / name).is_file()]
     assert not left, f"tests left {left} in {root}"
+
+
+@pytest.fixture
+def of_the_day(request: pytest.FixtureRequest) -> Callable[[Iterable, int], list]:
+    """Return `of_the_day(items, days)`: what one test that goes through many is to go through today.
+
+    Each is on one of so many days; with --all every one is.
+    """
+
+    def drawn(items: Iterable, days: int) -> list:
+        whole = request.config.getoption("--all")
+        return [item for number, item in enumerate(items, day()) if whole or number % days == 0]
+
+    return drawn
 
 
 @pytest.fixture

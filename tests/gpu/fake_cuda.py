@@ -6,15 +6,21 @@ LD_LIBRARY_PATH begins with the folder of the fake:
     @on_fake(capacity=1 << 20)
     def test_something(fake):          # runs in the child; the parent reports what it printed if it fails
         device = Driver.open().device()
+
+The child is forked by a process that has loaded the package and has not looked for a driver (`Nest`): to load
+it takes a second, which is most of what a case takes.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
+import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -203,6 +209,71 @@ def run(arguments: list[str], **settings: object) -> subprocess.CompletedProcess
     )
 
 
+def inherited(variables: dict[str, str]) -> dict[str, str]:
+    """What a process may have read of its environment as it loaded the package."""
+    later = ("FAKE_CUDA_", "PYTEST_CURRENT_TEST")  # which the fake reads when it is loaded, and nobody reads
+    return {name: value for name, value in variables.items() if not name.startswith(later)}
+
+
+class Nest:
+    """A process on the fake that forks one for each case, from this process's side; one case at a time."""
+
+    def __init__(self, variables: dict[str, str]):
+        self.variables = inherited(variables)
+        self._folder = tempfile.TemporaryDirectory(prefix="lamina-fake-cases-")
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", __file__], env=self.variables, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        atexit.register(self.end, os.getpid())
+
+    def run(self, arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a case as `run` does.  An exception, as of a case that takes too long, ends the nest."""
+        global _nest
+        texts = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        try:
+            print(
+                json.dumps([arguments, variables, [*map(str, texts)]]), file=self._process.stdin, flush=True
+            )
+            status = int(self._process.stdout.readline())
+        except BaseException:
+            _nest = None
+            self.end(os.getpid())
+            raise
+        return subprocess.CompletedProcess(arguments, status, *(text.read_text() for text in texts))
+
+    def end(self, owner: int) -> None:
+        """End the process, and the case that it is at; `owner` alone does."""
+        if os.getpid() == owner and self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+            self._folder.cleanup()
+
+
+_nest: Nest | None = None
+
+
+def hatch() -> None:
+    """Be a nest: fork a process for each case that is asked for, until nobody is there to ask."""
+    import lamina.jit  # what children find loaded; nothing of it looks for a driver
+    import lamina.runtime.cuda.executable  # noqa: F401
+
+    gc.freeze()  # or each child looks through all of it
+    while asked := sys.stdin.readline():
+        arguments, variables, texts = json.loads(asked)
+        if (child := os.fork()) == 0:
+            os.environ.update(variables)
+            for number, path in enumerate((os.devnull, *texts)):
+                opened = os.open(
+                    path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if number else os.O_RDONLY, 0o600
+                )
+                os.dup2(opened, number)
+                os.close(opened)
+            return tell(*arguments)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    return None
+
+
 def case(function: Callable[[Fake], None]) -> Callable[[Fake], None]:
     """Have `run_case` find it."""
     CASES[function.__module__, function.__name__] = function
@@ -211,7 +282,17 @@ def case(function: Callable[[Fake], None]) -> Callable[[Fake], None]:
 
 def run_case(function: Callable[[Fake], None], **settings: object) -> None:
     """Call it in a process of its own, on the fake.  settings: as `run` takes them."""
-    done = run([__file__, function.__module__, function.__name__], **settings)
+    global _nest
+    named = [function.__module__, function.__name__]
+    if any(map(str.isupper, settings)):
+        done = run([__file__, *named], **settings)
+    else:
+        variables = environment(**settings)
+        if _nest is not None and _nest.variables != inherited(variables):
+            _nest.end(os.getpid())
+            _nest = None
+        _nest = _nest or Nest(variables)
+        done = _nest.run(named, variables)
     if done.returncode:
         pytest.fail(f"exit status {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
     assert done.stdout.endswith("done\n"), done.stdout  # it came to its end
@@ -241,15 +322,23 @@ def on_fake(**settings: object) -> Callable[[Callable[[Fake], None]], Callable[[
     return made
 
 
-if __name__ == "__main__":
-    sys.modules["fake_cuda"] = sys.modules["__main__"]
-    importlib.import_module(sys.argv[1])
+def tell(module: str, name: str) -> None:
+    """Run a case, and print "done" at its end."""
+    importlib.import_module(module)
     fake = Fake()
     try:
-        CASES[sys.argv[1], sys.argv[2]](fake)
+        CASES[module, name](fake)
     finally:
         for error in fake.raised:
             print("raised by a launch:", *traceback.format_exception(error))
     if fake.raised:
         sys.exit(1)
     print("done")
+
+
+if __name__ == "__main__":
+    sys.modules["fake_cuda"] = sys.modules["__main__"]
+    if sys.argv[1:]:
+        tell(*sys.argv[1:])
+    else:
+        hatch()

@@ -151,6 +151,7 @@ def test_without_a_device_it_says_so_and_writes_nothing():
     assert results.exists() == before
 
 
+@pytest.mark.sampled(3)
 @on_fake()
 def test_every_family_is_launched_on_arrays_that_stay_on_the_device(fake: Fake):
     from cuda_interpreting import interpret_launches
@@ -188,6 +189,7 @@ def test_a_case_that_fails_is_a_row_of_its_own(fake: Fake):
     assert row.wrong.startswith("WRONG: gelu(x * x + x) f32: differs from the reference by")
 
 
+@pytest.mark.sampled(2)
 @on_fake()
 def test_a_case_that_is_right_is_a_row_of_times(fake: Fake):
     from cuda_interpreting import interpret_launches

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from fake_cuda import ILLEGAL_ADDRESS, Fake, missing, on_fake, run
+from fake_cuda import ILLEGAL_ADDRESS, Fake, case, missing, on_fake, run, run_case
 
 import lamina
 from lamina import jit, nn
@@ -27,6 +27,8 @@ from lamina.passes.triton import launches
 from lamina.passes.triton.emit import Emitter
 from lamina.runtime.cuda.executable import Executable
 from lamina.runtime.cuda.machine import machine as machine_of
+
+needs_fake = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 @on_fake()
@@ -63,6 +65,7 @@ def trained(target: str, steps: int) -> tuple[list[float], list[np.ndarray]]:
     return losses, [p.detach().numpy() for p in (*model.parameters(), *model.buffers())]
 
 
+@pytest.mark.sampled(2)
 @on_fake()
 def test_the_demos_network_infers_as_on_the_cpu(fake: Fake):
     from cuda_interpreting import interpret_launches
@@ -85,6 +88,7 @@ def test_the_demos_network_infers_as_on_the_cpu(fake: Fake):
     assert len(ran) > 20 and f.counts()["eager"] == 0
 
 
+@pytest.mark.sampled(3)
 @on_fake()
 def test_the_demos_network_learns_as_on_the_cpu(fake: Fake):
     from cuda_interpreting import interpret_launches
@@ -151,53 +155,67 @@ def test_what_a_program_may_hold(fake: Fake):
         }, function
 
 
-@on_fake(seed=5)
-def test_networks_in_every_floating_type(fake: Fake):
-    """Attention, convolutions of all kinds, normalisation: forward and backward, near the CPU's."""
+# ---- networks in every floating type
+def attends(q, k, v):
+    plain = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    masked = nn.functional.scaled_dot_product_attention(q, k[:, :1], v[:, :1], q @ k.mT, enable_gqa=True)
+    return plain, masked
+
+
+def convolves(x, w, b):
+    y = nn.functional.conv2d(x, w, b, stride=2, padding=1)
+    y = nn.functional.conv2d(y.relu(), w[:, :1], groups=4, dilation=2, padding=2)
+    return nn.functional.max_pool2d(y, 2), nn.functional.avg_pool2d(y, 3, 1), y.mean((2, 3))
+
+
+def normalises(x, w, b):
+    y = nn.functional.layer_norm(x, (12,), w, b)
+    return y, nn.functional.group_norm(x.mT, 4, w, b), nn.functional.gelu(y).std(1)
+
+
+NETWORKS = {
+    "attends": (attends, [(2, 2, 17, 8)] * 3),
+    "convolves": (convolves, [(2, 4, 9, 11), (4, 4, 3, 3), (4,)]),
+    "normalises": (normalises, [(3, 7, 12), (12,), (12,)]),
+}
+BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+@case
+def is_near_the_cpus(fake: Fake) -> None:
     from cuda_interpreting import interpret_launches
 
     interpret_launches(fake)
+    function, sizes = NETWORKS[os.environ["NETWORK"]]
+    dtype, bound = getattr(lamina, os.environ["DTYPE"]), BOUNDS[os.environ["DTYPE"]]
+    traced = {target: jit.trace(function, target=target) for target in ("cuda", "cpu")}
+    for seed in range(2):
+        found = {}
+        for target, f in traced.items():
+            lamina.manual_seed(seed)
+            given = [lamina.randn(*size, dtype=dtype, requires_grad=seed == 1) for size in sizes]
+            f(*given)  # recorded
+            results = leaves(f(*given))
+            if seed == 1:
+                sum(r.float().sum() for r in results).backward()
+            found[target] = [r.detach() for r in results] + [g.grad for g in given if seed == 1]
+        for got, want in zip(found["cuda"], found["cpu"], strict=True):
+            scale = max(1.0, want.abs().max().item())
+            assert got.dtype is dtype
+            wrong = (got.double() - want.double()).abs().max().item() / scale
+            assert wrong <= bound, (seed, wrong)
+    counts = {"served": 2, "recorded": 2, "eager": 0, "raised": 0, "within": 0}
+    assert traced["cuda"].counts() == counts, traced["cuda"].explain()
 
-    def attends(q, k, v):
-        plain = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        masked = nn.functional.scaled_dot_product_attention(q, k[:, :1], v[:, :1], q @ k.mT, enable_gqa=True)
-        return plain, masked
 
-    def convolves(x, w, b):
-        y = nn.functional.conv2d(x, w, b, stride=2, padding=1)
-        y = nn.functional.conv2d(y.relu(), w[:, :1], groups=4, dilation=2, padding=2)
-        return nn.functional.max_pool2d(y, 2), nn.functional.avg_pool2d(y, 3, 1), y.mean((2, 3))
-
-    def normalises(x, w, b):
-        y = nn.functional.layer_norm(x, (12,), w, b)
-        return y, nn.functional.group_norm(x.mT, 4, w, b), nn.functional.gelu(y).std(1)
-
-    shapes = {
-        attends: [(2, 2, 17, 8)] * 3,
-        convolves: [(2, 4, 9, 11), (4, 4, 3, 3), (4,)],
-        normalises: [(3, 7, 12), (12,), (12,)],
-    }
-    bounds = {lamina.float64: 1e-12, lamina.float32: 1e-5, lamina.float16: 4e-3, lamina.bfloat16: 3e-2}
-    for dtype, bound in bounds.items():
-        for function, sizes in shapes.items():
-            traced = {target: jit.trace(function, target=target) for target in ("cuda", "cpu")}
-            for seed in range(2):
-                found = {}
-                for target, f in traced.items():
-                    lamina.manual_seed(seed)
-                    given = [lamina.randn(*size, dtype=dtype, requires_grad=seed == 1) for size in sizes]
-                    f(*given)  # recorded
-                    results = leaves(f(*given))
-                    if seed == 1:
-                        sum(r.float().sum() for r in results).backward()
-                    found[target] = [r.detach() for r in results] + [g.grad for g in given if seed == 1]
-                for got, want in zip(found["cuda"], found["cpu"], strict=True):
-                    scale = max(1.0, want.abs().max().item())
-                    assert got.dtype is dtype, function
-                    wrong = (got.double() - want.double()).abs().max().item() / scale
-                    assert wrong <= bound, (function, dtype, seed, wrong)
-            counts = {"served": 2, "recorded": 2, "eager": 0, "raised": 0, "within": 0}
-            assert traced["cuda"].counts() == counts, traced["cuda"].explain()
+@needs_fake
+@pytest.mark.sampled(4)
+@pytest.mark.timeout(600)  # ten seconds of compiling, undisturbed
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks_in_every_floating_type(network, dtype):
+    """Attention, convolutions of all kinds, normalisation: forward and backward, near the CPU's."""
+    run_case(is_near_the_cpus, seed=5, NETWORK=network, DTYPE=dtype)
 
 
 @on_fake()

@@ -77,16 +77,16 @@ def compiler():
     return compiler
 
 
-def test_triton_record_compiles_in_a_dtype(compiler):
+def test_triton_record_compiles_in_a_dtype(compiler, of_the_day):
     """One dtype of each for one target, which both go round with the records; the slow test takes all."""
-    codes = {}
-    for turn, name in enumerate(LOWERED):
+    codes, today = {}, of_the_day(enumerate(LOWERED), 4)
+    for turn, name in today:
         found = list(record_kernels(names=[name]))
         label, kernel, _ = found[turn % len(found)]
         codes.setdefault(generate(kernel), (label, TARGETS[turn % len(TARGETS)]))
     for code, (label, target) in codes.items():
         assert compiler.compile_code(code, Target.named(target)).code[:4] == b"\x7fELF", (label, target)
-    assert len(codes) > 150
+    assert len(codes) > 0.6 * len(today)  # 150 of 216: some are of one code
 
 
 @pytest.mark.slow
@@ -100,14 +100,14 @@ def test_triton_record_compiles_in_every_dtype(target):
     assert len(codes) > 1000
 
 
-def test_triton_records_agree_in_the_interpreter():
+def test_triton_records_agree_in_the_interpreter(of_the_day):
     pytest.importorskip("triton", reason=NO_TRITON)
     run = subprocess.run(
-        [sys.executable, "triton_numerics.py", "records"],
+        [sys.executable, "triton_numerics.py", "records", *(today := of_the_day(LOWERED, 5))],
         cwd=HERE,
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-3000:]
-    assert all(f"\n{name} " in f"\n{run.stdout}" for name in LOWERED)
+    assert all(f"\n{name} " in f"\n{run.stdout}" for name in today)

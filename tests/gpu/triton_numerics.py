@@ -1,7 +1,7 @@
 """Run kernels in Triton's interpreter and compare: a line for each, and 1 as exit status where one differs.
 
     triton_numerics.py families [NAME...]     the kernels of family_kernels.py
-    triton_numerics.py records [DTYPE...]     every op record's, a sample in each dtype
+    triton_numerics.py records [NAME...]      op records', a sample in each dtype
     triton_numerics.py fuzz FIRST COUNT       kernels that passes make of random graphs
     triton_numerics.py outside                indices that are out of range, and offsets beyond 32 bits
 
@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1] / "passes"))
 import numpy as np
 from family_kernels import FAMILIES, SCHEDULES
 from probes import PROBES
-from record_kernels import record_kernels
+from record_kernels import LOWERED, record_kernels
 
 from lamina.ir.kernel import NUMPY, interpret, parse, verify
 from lamina.passes.kernels.collapse import canonical, collapsed
@@ -127,7 +127,7 @@ def main(what: str, *words: str) -> int:
     if what == "families":
         work = families(list(words))
     elif what == "records":
-        work = ready(record_kernels(words or None))
+        work = ready(record_kernels(names=words or LOWERED))
     else:
         from graph_kernels import graph_kernels
 

@@ -4,9 +4,12 @@ Run as a program it copies them: `python tests/house/package_tree.py build/types
 which mypy and import-linter can read (neither follows an editable install whose package is the root).
 """
 
+import ast
+import re
 import shutil
 import sys
 import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +40,18 @@ def files() -> list[str]:
         inside = "/".join(package.split("."))
         found += [f"{inside}/{file.name}" for file in folder(package).glob("*.py")]
     return sorted(found)
+
+
+def trees(names: Iterable[str] | None = None) -> Iterator[tuple[str, ast.Module]]:
+    """Parse the package's modules; yield each one's path from the root, and its tree.
+
+    names: only of those in whose text one of these stands as a word, which takes a fraction of the time.
+    """
+    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b" if names is not None else "")
+    for file in files():
+        path = ROOT / file.partition("/")[2]
+        if path.suffix == ".py" and word.search(text := path.read_text()):
+            yield str(path.relative_to(ROOT)), ast.parse(text)
 
 
 def copy_package(parent: Path) -> Path:

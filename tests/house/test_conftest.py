@@ -4,9 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import package_tree
 import pytest
+from conftest import function_of, is_drawn
 
 CASE = """
 import random
@@ -60,6 +64,43 @@ def test_golden_missing_updated_kept_and_changed(tree):
     (tree / "tests" / "golden" / "folder" / "text.txt").write_text("one\n")
     status, output = run(tree)
     assert status == 1 and "tests/golden/folder/text.txt differs" in output
+
+
+def cases(name, count, mark=None, *, whole=False, args=()):
+    """Tests as pytest collects them, of one function."""
+    config = SimpleNamespace(getoption=lambda option: whole, args=args)
+    return [
+        SimpleNamespace(
+            config=config, path=Path("test_case.py"), originalname=name, name=f"{name}[{number}]",
+            nodeid=f"test_case.py::{name}[{number}]", get_closest_marker=lambda _: mark,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+MARK = SimpleNamespace(args=(4,))
+
+
+@pytest.mark.parametrize(
+    ("made", "days"),
+    [
+        (cases("few", 5), 1),
+        (cases("several", 6), 3),
+        (cases("many", 16), 5),
+        (cases("marked", 1, MARK), 4),
+        (cases("all", 16, MARK, whole=True), 1),
+        (cases("named", 1, MARK, args=["tests/test_case.py::named[0]"]), 1),
+    ],
+    ids=lambda of: of[0].originalname if isinstance(of, list) else "",
+)
+@pytest.mark.sampled(1)
+def test_each_case_is_run_on_one_of_its_days(made, days, monkeypatch):
+    """What a day leaves out the others run: on so many in a row, wherever they begin, each is run once."""
+    runs = Counter()
+    for day in range(20_000, 20_000 + 2 * days):
+        monkeypatch.setenv("LAMINA_DAY", str(day))
+        runs.update(item.name for item in made if is_drawn(item, Counter(map(function_of, made))))
+    assert runs == {item.name: 2 for item in made}
 
 
 def test_update_golden_refused_in_ci(tree):

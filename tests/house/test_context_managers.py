@@ -7,12 +7,8 @@ import package_tree
 
 def managers():
     """The (file, class or function) of each context manager of the package."""
-    for file in package_tree.files():
-        path = package_tree.ROOT / file.partition("/")[2]
-        if path.suffix != ".py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            name = str(path.relative_to(package_tree.ROOT))
+    for name, tree in package_tree.trees(["__enter__", "contextmanager", "asynccontextmanager"]):
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and any(
                 getattr(n, "name", "") == "__enter__" for n in node.body
             ):

@@ -31,10 +31,8 @@ REVIEWED = {
 
 def locks():
     """The (file, function) of each making of a lock in the package."""
-    for file in package_tree.files():
-        path = package_tree.ROOT / file.partition("/")[2]
-        if path.suffix == ".py":
-            yield from _of(ast.parse(path.read_text()), str(path.relative_to(package_tree.ROOT)), "<module>")
+    for file, tree in package_tree.trees(MAKERS):
+        yield from _of(tree, file, "<module>")
 
 
 def _of(node, file, function):

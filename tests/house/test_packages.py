@@ -1,6 +1,7 @@
 """Hold the root-as-package layout: every package listed, guarded, and importable under one name only."""
 
 import ast
+import functools
 import importlib.metadata
 import subprocess
 import sys
@@ -110,13 +111,22 @@ THERE = {
 }
 
 
+@functools.cache
+def asking(path: Path) -> list[ast.stmt]:
+    """A file's imports and calls, parsed once: a helper is asked about again for each test that loads it."""
+    return [s for s in ast.parse(path.read_text()).body if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+
+
+@functools.cache
+def helpers() -> dict[str, Path]:
+    """By the name that a test imports: each file beside the tests and the benchmarks."""
+    return {f.stem: f for top in ("tests", "benchmarks") for f in (package_tree.ROOT / top).rglob("*.py")}
+
+
 def left_to_chance(path: Path, asked: set[str]) -> list[str]:
     """Say which imports of a test, or of its helpers, fail where the extra `dev` alone is installed."""
-    helpers = {
-        file.stem: file for top in ("tests", "benchmarks") for file in (package_tree.ROOT / top).rglob("*.py")
-    }
     found = []
-    for step in ast.parse(path.read_text()).body:
+    for step in asking(path):
         match step:
             case ast.Expr(ast.Call() as call) | ast.Assign(value=ast.Call() as call):
                 if ast.unparse(call.func) == "pytest.importorskip":
@@ -129,9 +139,9 @@ def left_to_chance(path: Path, asked: set[str]) -> list[str]:
             case _:
                 continue
         for root in roots:
-            if root in helpers and root not in asked:
+            if root in helpers() and root not in asked:
                 asked.add(root)
-                found += left_to_chance(helpers[root], asked)
+                found += left_to_chance(helpers()[root], asked)
             elif root not in asked | THERE | sys.stdlib_module_names:
                 found.append(f"{path.name}:{step.lineno}: {root}")
     return found

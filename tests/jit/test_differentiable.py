@@ -122,6 +122,7 @@ def twins(name):
     return model, other, traced, shape
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_gradients_and_buffers_of_models(name):
     model, other, traced, shape = twins(name)
@@ -167,6 +168,7 @@ def test_twenty_steps_of_training_with_a_traced_forward(name):
         assert (a - b).abs().max().item() <= 20 * 1000 * EPS * max(a.abs().max().item(), 1.0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_second_order_of_models(name):
     model, other, traced, shape = twins(name)
@@ -718,6 +720,7 @@ def eagerly(graph, leaves):
     return [values[v] for v in graph.results]
 
 
+@pytest.mark.sampled(3)
 @given(graphs(size=10), st.integers(0, 2**32 - 1))
 @settings(max_examples=40)
 def test_random_graphs_to_second_order(graph, seed):

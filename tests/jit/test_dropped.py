@@ -84,6 +84,7 @@ def child(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled(3)
 def test_a_dropped_function_leaves_no_object_and_no_code():
     objects, mapped = map(int, child(TABLES).split())
     assert objects < 20 and mapped <= 1  # less than one for each function: a dictionary that grew, an arena

@@ -234,6 +234,7 @@ def gradients_of_one(seed: int, ops: Counter, outcomes: Counter) -> None:
         assert "failed" not in reason and "could not be compiled" not in reason, f"seed {seed}: {reason}"
 
 
+@pytest.mark.sampled(3)
 def test_random_programs_have_the_gradients_of_eager():
     outcomes: Counter = Counter()
     for seed in range(60):

@@ -249,7 +249,7 @@ def interrupted_everywhere(program, only, seed, most, least):
     assert met > least * len(chosen[:most])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_interrupts_leave_what_is_traced_right(program):
     interrupted_everywhere(program, lambda file: "/jit/" in file, time.strftime("%Y-%m-%d"), SAMPLE, 0.5)
@@ -262,6 +262,7 @@ def test_interrupts_at_every_place_leave_what_is_traced_right(program):
     interrupted_everywhere(program, lambda file: True, 1, None, 0.2)
 
 
+@pytest.mark.sampled(3)
 def test_the_number_of_a_captured_tensor_is_whole_or_not_there():
     """Interrupted in the middle, a later call ended in a bare IndexError."""
     program, code = of_captured_tensors, lamina.jit.observe.known.Registry.number.__code__

@@ -31,7 +31,7 @@ WAYS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("size", [3, 16, 37])
 @pytest.mark.parametrize("dtype", [lamina.float16, lamina.bfloat16, lamina.float32, lamina.float64], ids=str)
 @pytest.mark.parametrize("number", [NEGATIVE, WITH_PAYLOAD], ids=["negative", "with a payload"])

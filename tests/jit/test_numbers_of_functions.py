@@ -112,6 +112,7 @@ def is_served(traced):
     return counts["served"] >= CALLS - WARM
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("followed", [False, True], ids=["plain", "followed"])
 @pytest.mark.parametrize("dtype", [lamina.float32, lamina.float64, lamina.float16], ids=str)
 @pytest.mark.parametrize("name", OF_THREE)
@@ -131,6 +132,7 @@ def test_a_number_that_changes_makes_a_tensor(name):
     assert is_served(traced), traced.explain()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NOT_SERVED)
 def test_what_is_not_served_is_known(name):
     lamina.manual_seed(3)

@@ -77,7 +77,7 @@ def assert_alike(kind, before):
         assert same, f"step {at // 5}: {a} became {b}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_options(kind):
     for key, value in made(kind)[1].param_groups[0].items():

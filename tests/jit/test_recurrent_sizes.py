@@ -44,6 +44,7 @@ def nets(kind, how):
     return one, two
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "how"), KINDS)
 def test_training_over_any_length(kind, how):
     def step(net, rule, x, y):
@@ -65,6 +66,7 @@ def test_training_over_any_length(kind, how):
     assert counts["recorded"] <= 3, counts  # Adam's states are made in the first
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "how"), KINDS)
 def test_inference_over_any_length(kind, how):
     net, eager = nets(kind, how)
@@ -88,6 +90,7 @@ def test_gradients_outside_of_what_is_traced():
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_exported_for_any_length(kind, tmp_path):
     net = nets(kind, {})[0].eval()

@@ -276,6 +276,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_steps(name):
     make, batch = TRAINED[name]

@@ -159,6 +159,7 @@ def test_a_child_that_is_forked_while_others_record_and_compile():
     assert ran.returncode == 0 and ran.stdout == "done\n", ran.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiled", ["anew", "from the disk"])
 def test_what_is_imported_late_is_imported_where_forks_wait(compiled, tmp_path):
     """An import that is under way in one thread where another forks is under way for ever in the child."""

@@ -68,6 +68,7 @@ def test_c_asks_for_no_more_than_the_table_says(home):
     assert not beyond
 
 
+@pytest.mark.sampled(3)
 def test_the_table_says_no_more_than_c_asks():
     """Of each set of methods that a line names, some function of the line asks for one; BUFFER is of 3.12."""
     heard: dict[str, set[str]] = {}

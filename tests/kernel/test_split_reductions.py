@@ -115,7 +115,7 @@ def test_what_is_short_or_in_sequence_stays():
     assert split_reductions(verify(parse(SCAN))) is None
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ALL)
 def test_parts_verify_and_agree(name):
     """Interpreted one after another, and natively at every width."""

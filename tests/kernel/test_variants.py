@@ -46,7 +46,7 @@ def chosen() -> dict[str, tuple]:
 CHOSEN = chosen()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*PROBES, *CHOSEN])
 def test_every_variant_agrees_or_is_refused(name):
     random = Random(f"{name} {day()}")

@@ -111,7 +111,7 @@ def learn(function, calls=4, **kinds):
             results(function, draw(*shape, **kinds))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", BOTH)
 def test_all_shapes_run_through_one_code(name, dtype, asked, monkeypatch):

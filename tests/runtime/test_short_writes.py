@@ -98,7 +98,7 @@ def agree(write, make, label):
         assert short == general, (label, blocks.__name__)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BINARY)
 def test_in_place_ops(name):
     for kind, other in itertools.product(KINDS, (*KINDS, *NUMBERS)):
@@ -131,7 +131,7 @@ def test_filled(kind):
             agree(lambda x: x.zero_(), make, kind)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_assigned(kind):
     rows = (

@@ -60,13 +60,14 @@ def test_fuzz_lives():
     assert tally.counts["served"] > tally.counts["calls"] // 20
 
 
+@pytest.mark.sampled(2)
 def test_fuzz_sizes():
     counts, found = fuzz_sizes.run(SIZES, 30)
     assert not found, "\n".join(f"seed {seed}: {what}" for seed, what in found)
     assert counts["with symbols"] > 8
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_fuzz_finds_sizes_that_are_not_guarded(monkeypatch):
     monkeypatch.setattr(Sizes, "_need", lambda self, condition: None)
     assert fuzz_sizes.run(0, 60)[1]
