@@ -84,7 +84,8 @@ class Executable:
     ):
         with Compiler(_usable(target)) as compiler:
             start = time.perf_counter()
-            linked = link(program, compiler.target, ready=compiler.add, guard=guard.MODE, apart=apart, sizes=sizes)
+            how: dict[str, Any] = {"guard": guard.MODE, "apart": apart, "sizes": sizes}
+            linked = link(program, compiler.target, ready=compiler.add, **how)
             objects = compiler.objects()
         self._made(linked, objects, compiler, time.perf_counter() - start, threads)
 
