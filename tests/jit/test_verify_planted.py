@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from planted import PROGRAMS, planted, run_twice
+from planted import PROGRAMS, edited, function_at, planted, run_twice
 from planted_bugs import BUGS
 
 from lamina.jit import verify
@@ -32,6 +32,13 @@ with planted(bug):
 @pytest.fixture(autouse=True)
 def scripts_go_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("LAMINA_REPRO_DIR", str(tmp_path))
+
+
+def test_where_bugs_are_planted_the_text_stands_yet():
+    """Each day, or one that plants it would find the text changed, long after."""
+    for bug in BUGS:
+        for where, right, wrong in ((bug.where, bug.right, bug.wrong), *bug.also):
+            edited(function_at(where), right, wrong)
 
 
 @pytest.mark.sampled(3)
