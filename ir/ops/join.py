@@ -86,8 +86,8 @@ def _vjp_cat(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tupl
 
 
 def _build_cat(k: Any, *tensors: Any, dim: int, sizes: tuple) -> None:
-    """One store for each operand: at the same points where all have one size, so that what makes them there is
-    one kernel with it; else along a local axis of its own size.
+    """One store for each operand: at the same points where all have one size, so that what makes them there
+    is one kernel with it; else along a local axis of its own size.
     """
     shape = tensors[0].shape
     if all(same(n, sizes[0]) for n in sizes):
