@@ -45,7 +45,7 @@ def test_every_example_is_listed():
 
 # A model of 22 million parameters takes half a minute for the fewest steps that show anything, these some ten
 # seconds each.
-HOW_OFTEN = dict.fromkeys(NAMES, pytest.mark.sampled(4)) | {"mlp": ()}
+HOW_OFTEN = dict.fromkeys(NAMES, pytest.mark.sampled(7)) | {"mlp": ()}
 HOW_OFTEN["finetune"] = pytest.mark.slow
 QUICK = [pytest.param(name, marks=HOW_OFTEN.get(name, ())) for name in NAMES]
 
