@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ...ir.dims import Dim, is_at_least
 from ...ir.errors import KernelError
@@ -18,7 +18,8 @@ from .ranges import OPEN, Int, Name, Range
 from .writer import ELEMENTS, Point, Value, suffix, type_of
 
 
-class CopiedStrip(NamedTuple):
+@dataclass(frozen=True)
+class CopiedStrip:
     """Rows of a buffer on the stack: `count` elements from `start` on along an axis, for each of the points
     from `first` on that a strip of the summed axis has, `pitch` elements apart."""
 
