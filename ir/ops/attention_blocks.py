@@ -355,7 +355,8 @@ def attention_backward_lowered(g, query, key, value, mask, *, is_causal, scale, 
         return mean_backward(g, query * factor, key, value, mask, all_seen(query, key, is_causal), factor)
 
     def step(at: dict, states: tuple, fixed: tuple, masks: tuple) -> tuple:
-        to_query, *found = mean_backward(at["g"], at["query"] * factor, *fixed, *masks, scale=factor)
+        (key, value), (own, seen) = fixed, masks
+        to_query, *found = mean_backward(at["g"], at["query"] * factor, key, value, own, seen, factor)
         return tuple([x + state for state, x in zip(states, found)]) if states else (*found,), (to_query,)
 
     def of_heads(query: Any, key: Any, value: Any, mask: Any, g: Any) -> tuple:
