@@ -348,6 +348,12 @@ def bounds(dim: int | Dim, deep: int = DEEP) -> tuple[float, float]:
 
 
 def _interval(dim: Dim, deep: int) -> tuple[float, float]:
+    if len(dim.terms) > 1:  # what all terms have in common is taken out: of m*n - n, n*(m - 1)
+        for atom in dim.terms[0][0]:
+            if all(atom in monomial for monomial, _ in dim.terms):
+                rest = _dim({_without(monomial, (atom,)) or (): c for monomial, c in dim.terms})
+                ends = [_times(x, y) for x in _atom_interval(atom, deep) for y in bounds(rest, deep)]
+                return min(ends), max(ends)
     low: float = 0
     high: float = 0
     for monomial, c in dim.terms:

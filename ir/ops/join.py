@@ -90,7 +90,7 @@ def _build_cat(k: Any, *tensors: Any, dim: int, sizes: tuple) -> None:
     is one kernel with it; else along a local axis of its own size.
     """
     shape = tensors[0].shape
-    if all(same(n, sizes[0]) for n in sizes):
+    if all(n == sizes[0] for n in sizes):  # for all sizes: where that is open, each has its own axis
         axes = k.parallel(*shape)
         for t, start in zip(tensors, _starts(sizes), strict=True):
             k.store(t[axes], at=(*axes[:dim], axes[dim] + start, *axes[dim + 1 :]))

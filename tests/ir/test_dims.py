@@ -1,6 +1,7 @@
 """Dimensions: canonical forms, intervals, and what is decided, assumed or refused."""
 
 import pickle
+from math import inf
 
 import hypothesis.strategies as st
 import pytest
@@ -11,6 +12,8 @@ from lamina.ir.dims import (
     bounds,
     conditions,
     evaluate,
+    is_at_least,
+    limits,
     maximum,
     minimum,
     same,
@@ -166,3 +169,12 @@ def test_dim_is_a_value():
     assert symbols_of(minimum(n, m // 2)) == {"n", "m"}
     with pytest.raises(TypeError):
         n + 1.5
+
+
+def test_what_terms_have_in_common_is_taken_out():
+    m, n = symbol("m"), symbol("n")
+    with limits({"m": (1, inf), "n": (2, inf)}):
+        assert bounds(8 * m * n - 8 * n) == (0, inf)
+        assert bounds(n * n - n) == (2, inf)
+        assert is_at_least(m * n * 4, n * 4)
+        assert not is_at_least(m * n, 2 * n)
