@@ -60,7 +60,9 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
             except BaseException as error:
                 found.extend((None, error))
 
-        thread = threading.Thread(target=run, name="lamina-llvm", daemon=True)
+        # No daemon: a program that is interrupted and ends waits for it, or what it has freed and not noted
+        # so would be freed again with all that is left.
+        thread = threading.Thread(target=run, name="lamina-llvm", daemon=False)
         try:
             thread.start()
         except RuntimeError:  # there are no more threads to be had
