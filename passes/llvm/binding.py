@@ -60,9 +60,7 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
             except BaseException as error:
                 found.extend((None, error))
 
-        # No daemon: a program that is interrupted and ends waits for it, or what it has freed and not noted
-        # so would be freed again with all that is left.
-        thread = threading.Thread(target=run, name="lamina-llvm", daemon=False)
+        thread = threading.Thread(target=run, name="lamina-llvm", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # there are no more threads to be had
