@@ -133,8 +133,11 @@ class Compiled:
         """The program of a call as one that tells a profiler of each kernel; made when it is first wanted."""
         found = self.__dict__.get("_apart")
         if found is None:
-            found = self._apart = self.target.apart(self.programs()[1]) or self.main
+            found = self._apart = self._made_apart() or self.main
         return found
+
+    def _made_apart(self) -> Executable | None:
+        return self.target.apart(self.programs()[1])
 
     @property
     def arena(self) -> int:
@@ -202,11 +205,8 @@ class Fitted(Compiled):
     def _programs(self) -> tuple[Program, Program]:
         return self.template.weights, self.template.main.bound(self.sizes)
 
-    def apart(self) -> Executable:
-        found = self.__dict__.get("_apart")
-        if found is None:
-            found = self._apart = self.template.apart(self.sizes) or self.main
-        return found
+    def _made_apart(self) -> Executable | None:
+        return self.template.apart(self.sizes)
 
 
 class Bound:

@@ -58,7 +58,7 @@ class Outcome:
         for variable, value in facts.contexts.left():
             words = f"{self.spelled(variable)}, {self.spelled(value)}"
             self._lines.append(f"{self._const(type(variable).set)}({words})")
-        self.lock = self._taken()
+        taken = self._taken()
         self.constant = True
         returned = self.spelled(result)
         self._leave_circles()
@@ -69,20 +69,16 @@ class Outcome:
         self.asks, self.constant = bool(told), self.constant and not told
         self.plain = 0 if self._lines == ["return T[0]"] else None
         self.text = "\n".join(self._lines)
-        self.run = self._compiled()
+        self.run = self._compiled("commit", "S, T", self._lines)
+        self.lock = None if taken is None else self._compiled("lock", "S", [f"return {taken}"])
         del self._facts, self._named, self._places, self._arrays  # which know all objects of the run
 
-    def _taken(self) -> Callable[[list], Any] | None:
-        """What finds the lock that the run took."""
+    def _taken(self) -> str | None:
+        """The expression of the lock that the run took, if any."""
         locks = self._facts.locks
         if locks.depth:
             self._facts.refuse("it leaves a lock taken")
-        if locks.taken is None:
-            return None
-        expression = self.spelled(locks.taken)
-        scope = {name: self._part.names[name]() if name in self._part.weak else self._part.names[name]
-                 for name in re.findall(r"\bk\d+_", expression)}  # fmt: skip
-        return eval(f"lambda S: {expression}", scope)
+        return None if locks.taken is None else self.spelled(locks.taken)
 
     def _fill(self, lines: list[str]) -> None:
         """Begin with what tensors and clocks tell after the work, and what is computed of it."""
@@ -95,15 +91,15 @@ class Outcome:
         self._facts.guards.name_in(self._part, name)
         return name
 
-    def _compiled(self) -> Callable[[list, Sequence[Tensor]], Any]:
+    def _compiled(self, name: str, parameters: str, lines: Sequence[str]) -> Callable[..., Any]:
         names, weak = self._part.names, self._part.weak
         given = {("r" + k if k in weak else k): v for k, v in names.items()}
         heads = [f"{k} = r{k}()" for k in names if k in weak]
-        body = "\n    ".join([*heads, *self._lines])
-        parameters = ", ".join(["S", "T", *(f"{k}={k}" for k in given)])
+        body = "\n    ".join([*heads, *lines])
+        given_too = ", ".join([parameters, *(f"{k}={k}" for k in given)])
         scope = {**WORDS, **_MAKERS, **given}
-        exec(compile(f"def commit({parameters}):\n    {body}", "<commit>", "exec"), scope)
-        return scope.pop("commit")
+        exec(compile(f"def {name}({given_too}):\n    {body}", f"<{name}>", "exec"), scope)
+        return scope.pop(name)
 
     def _kept(self, o: Any) -> str:
         """The name of an object that nobody else keeps alive."""
