@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import math
 import threading
@@ -46,26 +47,30 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != threading.main_thread().ident:
             return function(*args)
         if not headroom.is_there(headroom.LEAST):  # a thread that can't begin is waited for in vain
             return function(*args)
         while _LOCK._is_owned():  # and this thread is in no call of llvmlite's
             _LOCK.release()
         found: list[Any] = []
+        running = threading.Lock()
+        running.acquire()
 
         def run() -> None:
             try:
                 found.extend((function(*args), None))
             except BaseException as error:
                 found.extend((None, error))
+            running.release()
 
-        thread = threading.Thread(target=run, name="lamina-llvm", daemon=True)
+        # Not threading's: an interrupt while that waits for its thread to begin may come out as the same
+        # error as that there are no more threads to be had.
         try:
-            thread.start()
-        except RuntimeError:  # there are no more threads to be had
+            _thread.start_new_thread(run, ())
+        except RuntimeError:
             return function(*args)
-        thread.join()
+        running.acquire()
         answer, error = found
         if error is not None:
             raise error

@@ -1,8 +1,8 @@
 """An interrupt in the middle of llvmlite's own Python frees nothing twice."""
 
+import _thread
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -39,9 +39,45 @@ for _ in range(50):
         pass
 """
 
+# Interrupts at any moment: while a thread is started, waited for, or let go of.
+AT_ANY_MOMENT = """
+import random
+import signal
+import threading
+from lamina.passes.llvm import binding
+
+class Interrupt(BaseException):
+    pass
+
+def interrupt(*_):
+    raise Interrupt
+
+@binding.apart
+def note():
+    ran_in.add(threading.get_ident())
+
+ran_in, interrupts = set(), 0
+signal.signal(signal.SIGALRM, interrupt)
+for _ in range(5000):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(20e-6, 220e-6))
+        note()
+        note()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        interrupts += 1
+assert ran_in and interrupts, (ran_in, interrupts)
+assert threading.get_ident() not in ran_in
+"""
+
 
 def test_an_interrupt_between_freeing_and_noting_so_frees_once():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_no_interrupt_has_the_main_thread_enter_llvm():
+    done = subprocess.run([sys.executable, "-c", AT_ANY_MOMENT], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -51,8 +87,8 @@ def test_what_llvm_refuses_is_raised_to_who_asked():
 
 
 def test_code_is_made_where_no_more_threads_can_be_had(monkeypatch):
-    def start(self):
+    def start(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(_thread, "start_new_thread", start)
     assert binding.emit_object(TEXT, binding.host_target()).startswith(binding.ELF)
