@@ -3,9 +3,10 @@
     python benchmarks/attention.py [--lengths 256 512 1024 2048 4096] [--threads 1 2] [--seconds 3] [--write]
 
 One batch of 8 heads of 64, float32, as many keys as queries; without a mask, with the causal one, and with
-one of floats that is added.  Contenders take turns in one process, one for each number of threads: Lamina
-traced, Lamina eager, and torch.  With one thread times are those that the thread itself has run, which others
-on the machine lengthen less than the clock's.  --write puts the tables into results/attention.md.
+one of floats that is added.  Contenders take turns, after a pause each, in one process for each number of
+threads: Lamina traced, Lamina eager, and torch.  With one thread times are those that the thread itself has
+run, which others on the machine lengthen less than the clock's.  --write puts the tables into
+results/attention.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ LENGTHS = 256, 512, 1024, 2048, 4096
 MASKS = "none", "causal", "floats"
 CONTENDERS = "traced", "eager", "torch"
 LONGEST_EAGER = 1024  # which takes long
+PAUSE = 0.1  # seconds
 
 
 def calls(library: Any, length: int, mask: str, trace: Callable | None) -> dict[str, Callable[[], Any]]:
@@ -57,17 +59,26 @@ def calls(library: Any, length: int, mask: str, trace: Callable | None) -> dict[
 
 
 def race(contenders: dict[str, Callable[[], Any]], seconds: float, clock: Callable[[], float]) -> dict:
-    """The least and the median time of each, in milliseconds; a round takes each in turn."""
+    """The least and the median time of each, in milliseconds; a round takes each in turn.
+
+    Before its turn others' threads get the time to fall asleep; a turn is as many calls as there is time for
+    in a tenth of a second.
+    """
     for call in (*contenders.values(), *contenders.values()):
         call()
     found: dict[str, list[float]] = {name: [] for name in contenders}
     end, rounds = time.perf_counter() + seconds, 0
     gc.disable()
-    while rounds < 3 or time.perf_counter() < end and rounds < 200:
+    while rounds < 3 or time.perf_counter() < end:
         for name, call in contenders.items():
-            start = clock()
-            call()
-            found[name].append(1e3 * (clock() - start))
+            time.sleep(PAUSE)
+            turn = time.perf_counter() + PAUSE
+            while True:
+                start = clock()
+                call()
+                found[name].append(1e3 * (clock() - start))
+                if time.perf_counter() > turn:
+                    break
         rounds += 1
     gc.enable()
     return {name: (min(times), statistics.median(times)) for name, times in found.items()}

@@ -111,6 +111,8 @@ def by_heads(function: Callable[..., tuple], operands: Sequence[Any]) -> tuple:
     query, key = operands[:2]
     if query.ndim == 2:
         return function(*operands)
+    if (merged := _merged(operands)) is not None:
+        return tuple([reshape(x, (*query.shape[:-2], *x.shape[1:])) for x in by_heads(function, merged)])
     count = query.shape[0]
     if is_one(count):
         inside = [x if x is None or x.ndim < query.ndim else reshape(x, x.shape[1:]) for x in operands]
@@ -127,6 +129,25 @@ def by_heads(function: Callable[..., tuple], operands: Sequence[Any]) -> tuple:
     ]
     found = _in_turn(lambda inside: function(*inside), split)
     return tuple([reshape(x, (count, *x.shape[2:])) for x in found])
+
+
+def _merged(operands: Sequence[Any]) -> list[Any] | None:
+    """Operands of which all heads stand in one dimension: a loop with more runs goes to more threads.
+
+    None where they do, where a head is too small for a run of its own, or where an operand has not all of
+    the leading dimensions.
+    """
+    query, key = operands[:2]
+    lead, found = query.shape[:-2], []
+    if len(lead) == 1 or hint(query.shape[-2]) * hint(key.shape[-2]) < ENOUGH:
+        return None
+    for x in operands:
+        if x is not None and x.ndim > 2:
+            if x.ndim < query.ndim or not all(map(same_size, x.shape, lead)):
+                return None
+            x = reshape(x, (prod(lead), *x.shape[-2:]))
+        found.append(x)
+    return found
 
 
 def _together(count: int | Dim, scores: int) -> int | Dim:

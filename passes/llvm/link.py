@@ -23,7 +23,7 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Extent
 from ..programs.host_parts import Check, OnHost, check, on_host
 from ..programs.manifest import LIMIT, Manifest
-from ..programs.memory_plan import MemoryPlan, Move, Place, aligned, room, roots, verify
+from ..programs.memory_plan import ALIGNMENT, MemoryPlan, Move, Place, aligned, room, roots, verify
 from ..programs.plan_memory import plan_memory
 from ..programs.program import Alias, Array, Call, Host, Program, Repeat
 from ..programs.with_checks import with_checks
@@ -36,6 +36,34 @@ from .pool import LAUNCH
 UNROLLED = 600  # lines of text of a scheduled kernel
 
 MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+UMIN = "declare i64 @llvm.umin.i64(i64, i64)"
+# A thread that does runs of a loop takes the first lane that is free, and gives it back.
+LANES_TEXT = """\
+declare i64 @llvm.cttz.i64(i64, i1)
+define internal i64 @lamina_take_lane(ptr %taken, i64 %lanes) nounwind {
+entry:
+  br label %look
+look:
+  %now = load atomic i64, ptr %taken monotonic, align 8
+  %free = xor i64 %now, -1
+  %lane = call i64 @llvm.cttz.i64(i64 %free, i1 0)
+  %some = icmp ult i64 %lane, %lanes
+  br i1 %some, label %try, label %look
+try:
+  %bit = shl i64 1, %lane
+  %before = atomicrmw or ptr %taken, i64 %bit acquire
+  %had = and i64 %before, %bit
+  %mine = icmp eq i64 %had, 0
+  br i1 %mine, label %end, label %look
+end:
+  ret i64 %lane
+}
+define internal void @lamina_give_lane(ptr %taken, i64 %lane) nounwind {
+  %bit = shl i64 1, %lane
+  %rest = xor i64 %bit, -1
+  %before = atomicrmw and ptr %taken, i64 %rest release
+  ret void
+}"""
 POOL, MOST, ARENA, FIRST = 0, 1, 2, 3  # the table's fixed entries, and the first array's
 
 
@@ -306,18 +334,8 @@ class _Main:
         """End the native part here, and let Python do its own."""
         if self.lines:
             symbol = f"{self.entry}_{len(self.functions)}"
-            # Not optimised: thousands of lines that only load, store and call, which take a third of the time
-            # so (130 ms for a GPT's training step, EPYC, 2026-11-25) and run as fast.
-            head = [
-                f"define i64 @{symbol}(ptr %table) nounwind noinline optnone {{",
-                f"  %args = alloca [{max(self.width, 1)} x ptr], align 64",
-                "  %pool = load ptr, ptr %table, align 8",
-                f"  %most.at = getelementptr i64, ptr %table, i64 {MOST}",
-                "  %most = load i64, ptr %most.at, align 8",
-                f"  %launch.at = getelementptr i8, ptr %pool, i64 {LAUNCH}",
-                "  %launch = load ptr, ptr %launch.at, align 8",
-            ]
-            self.functions.append("\n".join([*head, *self.lines, "  ret i64 0", "}"]))
+            args = f"  %args = alloca [{max(self.width, 1)} x ptr], align 64"
+            self.functions.append(_function(f"i64 @{symbol}(ptr %table)", [args, *self.lines], "ret i64 0"))
             self.parts.append(Native(symbol))
             self.lines, self.width = [], 0
         if part is not None:
@@ -389,27 +407,47 @@ class _Main:
         ]
 
     def repeat(self, step: Repeat) -> None:
-        """Call a function of the body as often as it runs; its table says where the arrays of a run are."""
-        plan = self.plan.bodies[step]
+        """Have a function do the runs of the body: all of them, or on each thread some."""
+        symbol = f"{self.entry}_runs{self.count}"
+        outside, self.lines = self.lines, []
+        self.runs(step, symbol)
+        self.bodies.append(_function(f"void @{symbol}(ptr %table, i64 %lo, i64 %hi)", self.lines, "ret void"))
+        self.lines = outside
+        count, lanes = self.number(step.count), self.plan.lanes[step]
+        if lanes == 1:
+            self.lines.append(f"  call void @{symbol}(ptr %table, i64 0, i64 {count})")
+            return
+        self.lines.append(f"  store i64 0, ptr {self.pointer(self.plan.scratch[step][0])}, align 8")
+        self.declared[UMIN] = None
+        most = self.name(f"call i64 @llvm.umin.i64(i64 %most, i64 {lanes})")
+        time = self.number(_whole(step.count * _time(self.plan.bodies[step], self.codes)))
+        self.launch(symbol, "%table", count, time, most)
+
+    def runs(self, step: Repeat, symbol: str) -> None:
+        """The runs %lo to %hi: each calls the function of the body, whose table says where its arrays are."""
+        plan, lanes = self.plan.bodies[step], self.plan.lanes[step]
         sizes = None if self.numbers is None or self.is_open else self.sizes
-        body = _Main(plan, self.codes, {}, f"{self.entry}_body{self.count}", False, 0, sizes, self.is_open)
+        body = _Main(plan, self.codes, {}, f"{symbol}_body", False, 0, sizes, self.is_open)
         parts, _ = body.write()
         self.declared |= body.declared
         self.bodies += [*body.bodies, *body.functions]
         (inputs, outputs), scratch = self.plan.arguments(step), self.plan.scratch.get(step)
-        buffers, _ = room(step, plan.arena)
-        below = self.pointer(scratch[0]) if scratch else "null"
+        buffers, top = room(step, plan.arena)
         table = self.name(f"alloca [{body.first_number + len(body.numbers or ())} x i64], align 64")
 
-        def entry(slot: int) -> str:
-            return self.name(f"getelementptr i64, ptr {table}, i64 {slot}")
-
         def put(slot: int, value: str) -> None:
-            self.lines.append(f"  store {value}, ptr {entry(slot)}, align 8")
+            at = self.name(f"getelementptr i64, ptr {table}, i64 {slot}")
+            self.lines.append(f"  store {value}, ptr {at}, align 8")
 
         def plus(pointer: str, nbytes: str) -> str:
             return self.name(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
 
+        taken = below = self.pointer(scratch[0]) if scratch else "null"
+        lane = ""
+        if lanes > 1:
+            self.declared[LANES_TEXT] = None
+            lane = self.name(f"call i64 @lamina_take_lane(ptr {taken}, i64 {lanes})")
+            below = plus(plus(taken, str(ALIGNMENT)), self.name(f"mul i64 {lane}, {self.number(top)}"))
         put(POOL, "ptr %pool")
         put(MOST, "i64 %most")
         put(ARENA, f"ptr {below}")
@@ -426,7 +464,7 @@ class _Main:
         last = self.name(f"sub i64 {self.number(step.count)}, 1")
         counter = self.name("alloca i64, align 8")
         label = f"run{self.count}"
-        self.lines += [f"  store i64 0, ptr {counter}, align 8", f"  br label %{label}", f"{label}:"]
+        self.lines += [f"  store i64 %lo, ptr {counter}, align 8", f"  br label %{label}", f"{label}:"]
         run = self.name(f"load i64, ptr {counter}, align 8")
         at = self.name(f"sub i64 {last}, {run}") if step.back else run
         odd = self.name(f"and i64 {run}, 1")
@@ -455,8 +493,12 @@ class _Main:
             )
         for n, position in enumerate(step.states):
             put(FIRST + position, f"ptr {written[n]}")
-        self.lines.append(f"  store i64 {self.name(f'add i64 {run}, 1')}, ptr {counter}, align 8")
-        self.lines += [f"  br i1 {is_last}, label %done{label}, label %{label}", f"done{label}:"]
+        following = self.name(f"add i64 {run}, 1")
+        self.lines.append(f"  store i64 {following}, ptr {counter}, align 8")
+        more = self.name(f"icmp ult i64 {following}, %hi")
+        self.lines += [f"  br i1 {more}, label %{label}, label %done{label}", f"done{label}:"]
+        if lanes > 1:
+            self.lines.append(f"  call void @lamina_give_lane(ptr {taken}, i64 {lane})")
 
     def call(self, step: Call) -> None:
         code = self.codes[step]
@@ -481,10 +523,30 @@ class _Main:
                 self.lines.append(f"  call void @{phase.symbol}(ptr %args, i64 0, i64 {units})")
             else:
                 time = self.number(_whole(phase.nanoseconds))
-                self.lines.append(
-                    f"  call void %launch(ptr %pool, ptr @{phase.symbol}, ptr %args, i64 {units}, "
-                    f"i64 {time}, i64 %most)"
-                )
+                self.launch(phase.symbol, "%args", units, time, "%most")
+
+    def launch(self, symbol: str, args: str, units: str, time: str, most: str) -> None:
+        """Deal units out over threads."""
+        self.lines.append(
+            f"  call void %launch(ptr %pool, ptr @{symbol}, ptr {args}, i64 {units}, i64 {time}, i64 {most})"
+        )
+
+
+def _function(signature: str, lines: list[str], end: str) -> str:
+    """A function that calls others.
+
+    Not optimised: thousands of lines that only load, store and call, which take a third of the time so (130 ms
+    for a GPT's training step, EPYC, 2026-11-25) and run as fast.
+    """
+    head = [
+        f"define {signature} nounwind noinline optnone {{",
+        "  %pool = load ptr, ptr %table, align 8",
+        f"  %most.at = getelementptr i64, ptr %table, i64 {MOST}",
+        "  %most = load i64, ptr %most.at, align 8",
+        f"  %launch.at = getelementptr i8, ptr %pool, i64 {LAUNCH}",
+        "  %launch = load ptr, ptr %launch.at, align 8",
+    ]
+    return "\n".join([*head, *lines, f"  {end}", "}"])
 
 
 def _whole(time: float | Dim) -> Extent:

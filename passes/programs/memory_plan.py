@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...ir.dims import Dim, evaluate
+from ...ir.dims import Dim, evaluate, hint
 from ...ir.errors import GraphError
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
@@ -24,6 +24,8 @@ from ..kernels.index_check import CHECK, index_check, tested, trusted
 from .program import Alias, Array, Call, Host, Program, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
+# Of a loop whose runs don't hang on one another.  Memory that no thread comes to is never touched.
+LANES, LEAST_LANES, LANES_BYTES = 32, 4, 32 << 20
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class MemoryPlan:
     and its bytes.  arena: bytes.  fences: offsets of the pages in the arena that may not be touched, in a
     plan that guards memory.  offsets: symbols in the places of a program of symbols, each the greatest of
     some formulas of sizes and of the symbols before it.  bodies: the plans of what repeats, whose arenas are
-    in its scratch (`room`).
+    in its scratch (`room`).  lanes: of what repeats how many runs there may be at once.
     """
 
     program: Program
@@ -94,6 +96,7 @@ class MemoryPlan:
     fences: tuple[int, ...] = ()
     offsets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     bodies: Mapping[Repeat, MemoryPlan] = field(default_factory=dict)
+    lanes: Mapping[Repeat, int] = field(default_factory=dict)
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -125,6 +128,7 @@ class MemoryPlan:
             },
             self.fences,
             bodies=bodies,
+            lanes={became[step]: lanes for step, lanes in self.lanes.items()},
         )
 
     def arguments(self, step: Step) -> tuple[tuple[Place | None, ...], tuple[Place, ...]]:
@@ -196,8 +200,22 @@ def aligned(nbytes: Any) -> Any:
     return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
+def lanes_of(step: Repeat, arena: Any) -> int:
+    """How many runs of a program that repeats there may be at once, on a thread and with an arena each."""
+    if step.kept:  # a run begins with what the one before it made
+        return 1
+    _, top = room(step, arena)
+    most = min(LANES, max(LEAST_LANES, LANES_BYTES // max(1, hint(top))))
+    return most if isinstance(step.count, Dim) else min(most, step.count)
+
+
+def lanes_room(top: Any, lanes: int) -> Any:
+    """Bytes of scratch: `room` for each lane, behind a word that tells which of them are taken."""
+    return top if lanes == 1 else ALIGNMENT + lanes * top
+
+
 def room(step: Repeat, arena: Any) -> tuple[dict[int, Any], Any]:
-    """What a program that repeats has beside its operands: the scratch bytes, which begin with its arena.
+    """What a run of a program that repeats has beside its operands: the bytes, which begin with its arena.
 
     The outputs, by number, that its runs can't write straight to where they belong, and where in the scratch
     two buffers for each begin, which runs write in turn: of a state the next reads what it was, and elements

@@ -20,18 +20,34 @@ from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ...ir.kernel.scalar import Expr, Ref, ref
 from ...ir.memo import MEMO
-from .memory_plan import MemoryPlan, Move, Place, aligned, declared, failing, room, roots
+from .memory_plan import (
+    MemoryPlan,
+    Move,
+    Place,
+    aligned,
+    declared,
+    failing,
+    lanes_of,
+    lanes_room,
+    room,
+    roots,
+)
 from .program import Array, Call, Program, Step
 
 
 def plan_memory(
-    program: Program, scratch: Callable[[Call], int] = lambda call: 0, guard: int = 0, prefix: str = ""
+    program: Program,
+    scratch: Callable[[Call], int] = lambda call: 0,
+    guard: int = 0,
+    prefix: str = "",
+    spread: bool = True,
 ) -> MemoryPlan:
     """A place for every array.  scratch: the bytes that a call's code needs beside its arrays.
 
     guard: where not 0, nothing shares memory, and each array in the arena ends (1) or begins (2) beside a
-    page that may not be touched.  prefix: what names of symbols in places begin with.  Raises GraphError for
-    a program that overwrites one param with two results.
+    page that may not be touched.  prefix: what names of symbols in places begin with.  spread: whether runs
+    of what repeats go to several threads; not where those of the loop around it do.  Raises GraphError for a
+    program that overwrites one param with two results.
     """
     overwritten = [at for at in program.into if at is not None]
     if len(set(overwritten)) < len(overwritten):
@@ -39,7 +55,7 @@ def plan_memory(
             f"program {program.name}: a param is overwritten by one result",
             f"into: {', '.join(map(str, program.into))}",
         )
-    return _Planner(program).plan(scratch, guard, prefix)
+    return _Planner(program).plan(scratch, guard, prefix, spread)
 
 
 PAGE = 4096  # bytes
@@ -81,7 +97,7 @@ class _Planner:
         self.safe_after = max(failing(program), default=-1)
         self.slots: dict[Array, _Slot] = {}
 
-    def plan(self, scratch: Callable[[Call], int], guard: int, prefix: str) -> MemoryPlan:
+    def plan(self, scratch: Callable[[Call], int], guard: int, prefix: str, spread: bool) -> MemoryPlan:
         self.guard = guard
         program = self.program
         for position, array in enumerate(program.params):
@@ -96,11 +112,22 @@ class _Planner:
         moves[self.end] = self.moves_at_end()
         planned = program.replace(steps=tuple(self.steps))
         bodies = {
-            step: plan_memory(step.body, scratch, prefix=f"{prefix}{BODY}{n}_")
+            step: plan_memory(
+                step.body, scratch, prefix=f"{prefix}{BODY}{n}_", spread=spread and bool(step.kept)
+            )
             for n, step in enumerate(planned.repeats)
         }
+        offsets: dict[str, tuple[Extent, ...]] = {}
+        known = dict(for_once())
+        for body in bodies.values():
+            offsets |= body.offsets
+            known = body.known(known)
+        with hints(known):
+            lanes = {step: lanes_of(step, body.arena) if spread else 1 for step, body in bodies.items()}
         needed: dict[Step, Any] = {call: scratch(call) for call in planned.calls}
-        needed |= {step: room(step, body.arena)[1] for step, body in bodies.items()}
+        needed |= {
+            step: lanes_room(room(step, body.arena)[1], lanes[step]) for step, body in bodies.items()
+        }
         temporary = {
             step: _Slot(needed[step], number, number)
             for number, step in enumerate(planned.steps)
@@ -108,11 +135,6 @@ class _Planner:
         }
         slots = {id(slot): slot for slot in (*self.slots.values(), *self.parked, *temporary.values())}
         unplaced = [slot for slot in slots.values() if slot.place is None]
-        offsets: dict[str, tuple[Extent, ...]] = {}
-        known = dict(for_once())
-        for body in bodies.values():
-            offsets |= body.offsets
-            known = body.known(known)
         if any(isinstance(slot.nbytes, Dim) for slot in unplaced):
             with hints(known):
                 arena, fences = _lay_out_sized(unplaced, offsets, prefix), ()
@@ -129,6 +151,7 @@ class _Planner:
             fences,
             offsets,
             bodies,
+            lanes,
         )
 
     # ---- places that are known
