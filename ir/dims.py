@@ -328,23 +328,46 @@ def bounds(dim: int | Dim, deep: int = DEEP) -> tuple[float, float]:
     if len(dim.terms) == 1 or not deep:
         return low, high
     for monomial, c in dim.terms:  # with what an atom lies between in its place, terms may cancel: n - n//2
-        if len(monomial) != 1 or not monomial[0].operands:
+        if len(monomial) == 1 and monomial[0].operands:
+            below, above = _without_atom(monomial[0], c, dim - c * _of_atom(monomial[0]), deep - 1)
+        elif (found := _of_multiple(monomial, c)) is not None:
+            (x, y), times = found
+            rest = dim - _dim({monomial: c})
+            ends = [bounds(rest + times * x, deep - 1), bounds(rest + times * (x - y + 1), deep - 1)]
+            below, above = min(e for e, _ in ends), max(e for _, e in ends)
+        else:
             continue
-        atom, rest = monomial[0], dim - c * _of_atom(monomial[0])
-        x, y = atom.operands
-        if atom.kind != "//":
-            ends = [bounds(rest + c * x, deep - 1), bounds(rest + c * y, deep - 1)]
-            below, above = zip(*ends, strict=True)
-            # c * min(x, y) is the smaller of c*x and c*y where c > 0, else the larger; of max, the other way
-            least = (atom.kind == "min") == (c > 0)
-            low = max(low, min(below) if least else max(below))
-            high = min(high, min(above) if least else max(above))
-        elif isinstance(y, int):  # x//y lies between (x-y+1)/y and x/y
-            ends = [bounds(rest * y + c * x, deep - 1), bounds(rest * y + c * (x - y + 1), deep - 1)]
-            low = max(low, min(e if e == -inf else -(-e // y) for e, _ in ends))
-            high = min(high, max(e if e == inf else e // y for _, e in ends))
+        low, high = max(low, below), min(high, above)
         break
     return low, high
+
+
+def _without_atom(atom: Atom, c: int, rest: int | Dim, deep: int) -> tuple[float, float]:
+    """Bounds of c * atom + rest, by what the atom lies between."""
+    x, y = atom.operands
+    if atom.kind != "//":
+        below, above = zip(bounds(rest + c * x, deep), bounds(rest + c * y, deep), strict=True)
+        # c * min(x, y) is the smaller of c*x and c*y where c > 0, else the larger; of max, the other way
+        least = (atom.kind == "min") == (c > 0)
+        return (min(below) if least else max(below)), (min(above) if least else max(above))
+    if not isinstance(y, int):
+        return -inf, inf
+    # x//y lies between (x-y+1)/y and x/y
+    ends = [bounds(rest * y + c * x, deep), bounds(rest * y + c * (x - y + 1), deep)]
+    return (
+        min(e if e == -inf else -(-e // y) for e, _ in ends),
+        max(e if e == inf else e // y for _, e in ends),
+    )
+
+
+def _of_multiple(monomial: Monomial, c: int) -> tuple[tuple[Any, Any], int] | None:
+    """((x, y), times) where c * monomial is times * y * (x//y), which lies between x - y + 1 and x."""
+    for atom in monomial:
+        if atom.kind == "//" and isinstance(y := atom.operands[1], Dim) and len(y.terms) == 1:
+            ((divisor, d),) = y.terms
+            if c % d == 0 and _without(monomial, (atom, *divisor)) == ():
+                return atom.operands, c // d
+    return None
 
 
 def _interval(dim: Dim, deep: int) -> tuple[float, float]:

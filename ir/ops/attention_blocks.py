@@ -192,7 +192,7 @@ class Part:
     rows: int | Dim
     seen: int | Dim
     count: int | Dim
-    size: int
+    size: int | Dim
 
     def run(self, step: Callable, named: dict[str, Any], fixed: tuple, mask: Any, places: Any, states: tuple):
         """What `step` makes of the part: states, and then rows, as (states, rows).
@@ -309,9 +309,10 @@ def _static(queries: int, keys: int, parts: int, most: Callable[[int], int]) -> 
         yield Part(first, rows, seen, count, -(-rows // count))
 
 
-def _open(queries: Any, keys: Any, parts: int, size: int) -> Cut:
-    """Parts of as many blocks each, for any number of queries."""
-    count = (queries + (parts * size - 1)) // (parts * size)
+def _open(queries: Any, keys: Any, parts: int, most: int) -> Cut:
+    """Parts of as many blocks each, for any number of queries; blocks as large as that many need."""
+    count = (queries + (parts * most - 1)) // (parts * most)
+    size = (queries + (parts * count - 1)) // (parts * count)
     if parts == 1:
         return Cut((Part(0, queries, keys, count, size),))
     rows = count * size

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...ir.dims import Dim
+from ...ir.dims import Dim, hint
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Extent
 from ..programs.host_parts import Check, OnHost, check, on_host
@@ -224,8 +224,19 @@ def _linked(main: _Main, texts: list[str]) -> Linked:
 def _time(plan: MemoryPlan, codes: Mapping[Call, Code]) -> Extent:
     """What all of a program takes on one thread, roughly."""
     phases = [phase for call in plan.program.calls for phase in codes[call].phases]
-    repeated = [step.count * _time(body, codes) for step, body in plan.bodies.items()]
-    return sum(map(_whole, [phase.nanoseconds for phase in phases])) + sum(repeated)
+    return sum(map(_whole, [phase.nanoseconds for phase in phases])) + sum(
+        _time_of_runs(step, body, codes) for step, body in plan.bodies.items()
+    )
+
+
+def _time_of_runs(step: Repeat, body: MemoryPlan, codes: Mapping[Call, Code]) -> Extent:
+    """What all runs take.  Where sizes are symbols, by what takes longest: all together is a long formula."""
+    times = [_whole(phase.nanoseconds) for call in body.program.calls for phase in codes[call].phases]
+    times += [_time_of_runs(inside, its, codes) for inside, its in body.bodies.items()]
+    if not any(isinstance(time, Dim) for time in times):
+        return step.count * sum(times)
+    longest = max(times, key=hint)
+    return step.count * longest * -(-sum(map(hint, times)) // max(1, hint(longest)))
 
 
 def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
@@ -420,7 +431,7 @@ class _Main:
         self.lines.append(f"  store i64 0, ptr {self.pointer(self.plan.scratch[step][0])}, align 8")
         self.declared[UMIN] = None
         most = self.name(f"call i64 @llvm.umin.i64(i64 %most, i64 {lanes})")
-        time = self.number(_whole(step.count * _time(self.plan.bodies[step], self.codes)))
+        time = self.number(_time_of_runs(step, self.plan.bodies[step], self.codes))
         self.launch(symbol, "%table", count, time, most)
 
     def runs(self, step: Repeat, symbol: str) -> None:

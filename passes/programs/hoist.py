@@ -37,7 +37,8 @@ def within(program: Program, change: Callable[[Repeat], Program]) -> Program:
     for step in program.steps:
         if isinstance(step, Repeat):
             step = _without_constants(replace(step, body=change(step)), constants)
-            first, body = prologue(step.body, frozenset(range(step.states.stop, len(step.inputs))))
+            same = frozenset(range(step.states.stop, len(step.inputs)))
+            first, body = prologue(step.body, same, of_one_call=True)
             before, made = _in_place(first, step.inputs[step.states.stop :])
             steps += before
             step = replace(

@@ -20,8 +20,6 @@ other shapes of the same elements.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
-
 import numpy as np
 
 from ...ir.dims import Dim
@@ -32,10 +30,13 @@ from ..graphs.dce import leading_to
 from .program import Alias, Array, Call, Host, Program, Step
 
 
-def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
+def prologue(
+    program: Program, frozen: frozenset[int], of_one_call: bool = False
+) -> tuple[Program, Program]:
     """(what depends on frozen params and constants alone, the rest).
 
-    frozen: positions of params.  The first takes these, in order; its results are further params of the
+    frozen: positions of params.  of_one_call: whether sizes stay as they are for as long as what the first
+    gives is used.  The first takes these, in order; its results are further params of the
     second, behind those it had.  Raises GraphError for a frozen param that the program overwrites.
     """
     for at in program.into:
@@ -50,7 +51,7 @@ def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program
     for step in program.steps:
         if read.isdisjoint(step.outputs):
             continue  # it runs for what it refuses
-        if movable(step) and all(array in fixed for array in step.inputs):
+        if movable(step, of_one_call) and all(array in fixed for array in step.inputs):
             early.append(step)
             fixed.update(step.outputs)
     kept = {step for step in program.steps if fixed.isdisjoint(step.outputs)}
@@ -73,12 +74,14 @@ def prologue(program: Program, frozen: frozenset[int]) -> tuple[Program, Program
     )
 
 
-def movable(step: Step) -> bool:
+def movable(step: Step, of_one_call: bool = False) -> bool:
     """Whether a step may run earlier, and once for many calls: no host op that draws random numbers, and
     nothing that is of another size at the next call.
     """
     if isinstance(step, Host) and (step.op.traits.random or step.op.traits.host):
         return False
+    if of_one_call:
+        return True
     if isinstance(step, Call) and step.kernel.symbols:
         return False
     return not any(isinstance(n, Dim) for array in step.outputs for n in array.shape)
@@ -101,8 +104,8 @@ def _repeats(kernel: Kernel) -> bool:
         if not isinstance(stage, Store) or stage.combine or not _copies(stage.value):
             return False
         read = kernel.free_axes(stage.value)
-        points = prod(int(axis.extent) for axis in (*kernel.parallel, *stage.axes) if axis.name not in read)
-        if points == 1:
+        others = (axis.extent for axis in (*kernel.parallel, *stage.axes) if axis.name not in read)
+        if all(not isinstance(n, Dim) and n == 1 for n in others):
             return False
     return True
 

@@ -60,12 +60,17 @@ def test_dim_without_symbols_is_an_int(made, number):
     assert type(made) is int and made == number
 
 
+K = symbol("k")  # what is divided by
+LIMITS = {"n": (0, inf), "m": (0, inf), "k": (1, inf)}
 LEAVES = st.one_of(st.sampled_from(["n", "m"]), st.integers(0, 6))
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
         st.tuples(st.sampled_from(["+", "-", "*", "min", "max"]), inner, inner),
-        st.tuples(st.sampled_from(["//", "%"]), inner, st.integers(1, 5)),
+        st.tuples(
+            st.sampled_from(["//", "%"]), inner, st.one_of(st.integers(1, 5), st.sampled_from(["k", "3k"]))
+        ),
+        st.tuples(st.just("*"), st.sampled_from(["k", "3k"]), inner),
     ),
     max_leaves=8,
 )
@@ -86,28 +91,30 @@ def built(tree, leaves):
     return leaves.get(tree, tree)
 
 
-@given(TREES, st.integers(0, 40), st.integers(0, 40))
-def test_dim_evaluates_to_what_integers_give(tree, a, b):
-    made = built(tree, {"n": n, "m": m})
-    expected = built(tree, {"n": a, "m": b})
-    assert evaluate(made, {n: a, m: b}) == expected
-    low, high = bounds(made)
-    assert low <= expected <= high
-    assert substitute(substitute(made, {"n": a}), {"m": b}) == expected
+@given(TREES, st.integers(0, 40), st.integers(0, 40), st.integers(1, 9))
+def test_dim_evaluates_to_what_integers_give(tree, a, b, c):
+    with limits(LIMITS):
+        made = built(tree, {"n": n, "m": m, "k": K, "3k": 3 * K})
+        expected = built(tree, {"n": a, "m": b, "k": c, "3k": 3 * c})
+        assert evaluate(made, {n: a, m: b, K: c}) == expected
+        low, high = bounds(made)
+        assert low <= expected <= high
+        assert substitute(substitute(substitute(made, {"n": a}), {"m": b}), {"k": c}) == expected
 
 
-@given(TREES, TREES, st.integers(0, 40), st.integers(0, 40))
-def test_same_is_never_wrong(left, right, a, b):
-    x, y = (built(t, {"n": n, "m": m}) for t in (left, right))
-    sizes = {n: a, m: b}
-    with conditions() as found:
-        answer = same(x, y)
-    if all(c.holds(sizes) for c in found):
-        assert answer == (evaluate(x, sizes) == evaluate(y, sizes))
-    with conditions() as found:
-        answer = at_least(x, y)
-    if all(c.holds(sizes) for c in found):
-        assert answer == (evaluate(x, sizes) >= evaluate(y, sizes))
+@given(TREES, TREES, st.integers(0, 40), st.integers(0, 40), st.integers(1, 9))
+def test_same_is_never_wrong(left, right, a, b, c):
+    sizes = {n: a, m: b, K: c}
+    with limits(LIMITS):
+        x, y = (built(t, {"n": n, "m": m, "k": K, "3k": 3 * K}) for t in (left, right))
+        with conditions() as found:
+            answer = same(x, y)
+        if all(c.holds(sizes) for c in found):
+            assert answer == (evaluate(x, sizes) == evaluate(y, sizes))
+        with conditions() as found:
+            answer = at_least(x, y)
+        if all(c.holds(sizes) for c in found):
+            assert answer == (evaluate(x, sizes) >= evaluate(y, sizes))
 
 
 def test_same_decides_what_holds_for_every_size():
@@ -178,3 +185,15 @@ def test_what_terms_have_in_common_is_taken_out():
         assert bounds(n * n - n) == (2, inf)
         assert is_at_least(m * n * 4, n * 4)
         assert not is_at_least(m * n, 2 * n)
+
+
+def test_a_multiple_of_a_quotient_is_near_what_is_divided():
+    count, n = symbol("count"), symbol("n")
+    with limits({"count": (1, inf), "n": (1, inf)}):
+        rows = (n + count - 1) // count
+        assert bounds(count * rows - n)[0] == 0
+        assert bounds(n - n // count * count)[0] == 0
+        assert is_at_least(6 * n, 6 * count * (n // (2 * count)))
+        assert not is_at_least(count * rows, n + 1)
+        blocks = (n + 63) // 64
+        assert is_at_least(blocks * ((n + blocks - 1) // blocks), n)

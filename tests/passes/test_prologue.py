@@ -192,5 +192,5 @@ def test_planted_bugs_are_caught(monkeypatch):
         m.setattr(module, "cheap_again", lambda step: True)
         assert caught(test_what_depends_on_weights_alone_moves) and not any(map(caught, fuzz))
     with monkeypatch.context() as m:
-        m.setattr(module, "movable", lambda step: True)
+        m.setattr(module, "movable", lambda step, of_one_call: True)
         assert caught(test_host_ops_move_but_not_those_that_draw) and not any(map(caught, fuzz))
