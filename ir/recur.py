@@ -105,7 +105,7 @@ def recur(
 
     step: (elements, states, fixed) -> (new states, elements of further sequences).  kept: for each state
     whether all are wanted, or the last.  back: the last element comes first.  On a graph's values this is one
-    node; on others the steps one after the other.
+    node, whose graph has the name of the function; on others the steps one after the other.
     """
     first = (*sequences, *states)[0]
     if isinstance(first, Value):
@@ -121,7 +121,7 @@ def recur(
 def _node(
     step: Step, sequences: tuple, states: tuple, fixed: tuple, kept: tuple[bool, ...], back: bool
 ) -> tuple[Value, ...]:
-    with Builder("step") as b:
+    with Builder(step.__name__) as b:
         elements = tuple([b.param(s.type.with_shape(s.shape[1:]), "x") for s in sequences])
         before = tuple([b.param(s.type, "s") for s in states])
         same_for_all = tuple([None if f is None else b.param(f.type, "w") for f in fixed])

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..runtime import Tensor
 from ..runtime.places import is_internal
-from .work import NOTHING, Work, work_of_kernel, work_of_op
+from .work import NOTHING, Work, work_of_op, work_of_step
 
 MICROSECOND = 1e-3  # nanoseconds
 
@@ -111,7 +111,7 @@ LABEL = "label"  # what a block is that `record_function` names
 def _work(what: Any) -> Work:
     if what is None or what is LABEL:
         return NOTHING
-    return work_of_op(*what) if type(what) is tuple else work_of_kernel(what.kernel)
+    return work_of_op(*what) if type(what) is tuple else work_of_step(what)
 
 
 class Recorder:

@@ -19,6 +19,7 @@ from ..ir.kernel.types import is_floating
 from ..ir.op import Op
 from ..ir.types import Type
 from ..passes.pipeline import Options, optimise, to_program
+from ..passes.programs.program import Call, Program, Repeat
 from ..passes.schedules.cost import traffic
 from ..passes.triton.target import ANY
 
@@ -59,6 +60,19 @@ def _is_floating(kernel: Kernel, e: Any) -> bool:
     return dtype is not None and is_floating(dtype)
 
 
+def work_of_step(step: Call | Repeat) -> Work:
+    """What a kernel, or all runs of a loop, have to do."""
+    if isinstance(step, Call):
+        return work_of_kernel(step.kernel)
+    each = _work_of_program(step.body)
+    return Work(int(step.count) * each.flops, int(step.count) * each.nbytes)
+
+
+def _work_of_program(program: Program) -> Work:
+    works = [work_of_step(step) for step in (*program.calls, *program.repeats)]
+    return Work(sum(w.flops for w in works), sum(w.nbytes for w in works))
+
+
 def work_of_op(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) -> Work:
     """What an op has to do for operands of these types; nothing where it has no kernels, as for views."""
     key = op, tuple(types), repr(attrs)  # repr tells 1 from 1.0 and True
@@ -77,11 +91,10 @@ def _work_of_op(op: Op, types: Sequence[Type | None], attrs: Mapping[str, Any]) 
             operands = [None if t is None else b.param(t) for t in types]
             made = b.emit(op, operands, dict(attrs))
             graph = optimise(b.finish(list(made.outputs)), PLAIN)
-        calls = to_program(graph, (None,) * len(graph.results), ANY, PLAIN).calls
+        program = to_program(graph, (None,) * len(graph.results), ANY, PLAIN)
     except LaminaError:  # what runs in NumPy alone, or on types that kernels don't have
         return NOTHING
-    works = [work_of_kernel(call.kernel) for call in calls]
-    return Work(sum(w.flops for w in works), sum(w.nbytes for w in works))
+    return _work_of_program(program)
 
 
 _known: dict[tuple, Work] = {}

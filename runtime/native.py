@@ -31,7 +31,7 @@ from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import ARENA, MOST, POOL, Linked, Native, NativeManifest, link
 from ..passes.programs.host_parts import Check, OnHost, View
 from ..passes.programs.memory_plan import Place
-from ..passes.programs.program import Call, Program
+from ..passes.programs.program import Call, Program, Repeat
 from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
 from .compiler import Compiler
@@ -408,8 +408,8 @@ def _native(address: int, manifest: NativeManifest) -> Callable[[Frame, Arrays],
     return run
 
 
-def _told(call: Call, run: Callable, frame: Frame, everything: Arrays) -> None:
-    """Run a kernel, and tell this thread's profiler, if there is one."""
+def _told(call: Call | Repeat, run: Callable, frame: Frame, everything: Arrays) -> None:
+    """Run a kernel or a loop, and tell this thread's profiler, if there is one."""
     timing = modes.local.timing
     if timing is None:
         return run(frame, everything)

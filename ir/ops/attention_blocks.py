@@ -170,11 +170,11 @@ def _in_turn(function: Callable[[Sequence[Any]], tuple], operands: Sequence[Any]
     fixed = [operands[n] for n in rest]
     fixed = [x if x is None or x.ndim < query.ndim else reshape(x, x.shape[1:]) for x in fixed]
 
-    def step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
+    def attention_head(elements: tuple, states: tuple, fixed: tuple) -> tuple:
         at = dict(zip([*each, *rest], [*elements, *fixed], strict=True))
         return (), function([at[n] for n in range(len(operands))])
 
-    return recur(step, tuple([operands[n] for n in each]), (), tuple(fixed), ())
+    return recur(attention_head, tuple([operands[n] for n in each]), (), tuple(fixed), ())
 
 
 # ---- parts and blocks
@@ -210,7 +210,7 @@ class Part:
         elif mask is not None:
             fixed = (*fixed, mask)
 
-        def block(elements: tuple, states: tuple, fixed: tuple) -> tuple:
+        def attention_block(elements: tuple, states: tuple, fixed: tuple) -> tuple:
             at = dict(zip(sequences, elements, strict=True))
             more = fixed[2] if len(fixed) > 2 else None
             if "place" in at:
@@ -220,10 +220,10 @@ class Part:
             return step(at, states, fixed[:2], masks)
 
         if self.is_whole:
-            states, made = block(tuple(sequences.values()), states, fixed)
+            states, made = attention_block(tuple(sequences.values()), states, fixed)
             return states, [self.joined(x) for x in made]
         kept = (False,) * len(states)
-        found = recur(block, tuple(sequences.values()), states, fixed, kept)
+        found = recur(attention_block, tuple(sequences.values()), states, fixed, kept)
         return found[: len(kept)], [self.joined(x) for x in found[len(kept) :]]
 
     @property

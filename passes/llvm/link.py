@@ -144,7 +144,7 @@ class Linked:
     manifest: NativeManifest
     plan: MemoryPlan
     texts: tuple[str, ...]
-    calls: Mapping[str, Call] = field(default_factory=dict)
+    calls: Mapping[str, Call | Repeat] = field(default_factory=dict)
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
@@ -306,7 +306,7 @@ class _Main:
         self.first_number = FIRST + len(program.params) + len(program.results) + len(program.constants)
         self.first_number += bool(guard)
         self.plan, self.codes, self.flags, self.entry, self.apart = plan, codes, flags, entry, apart
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, Call | Repeat] = {}
         self.checks: list[str] = []
         self.parts: list[Part] = []
         self.bodies: list[str] = []  # the texts of what repeats
@@ -326,15 +326,15 @@ class _Main:
                 self.call(step)
                 if step.outputs[0] in self.flags:
                     self.test(step.outputs[0])
-                if self.apart and self.lines:
-                    self.calls[f"{self.entry}_{len(self.functions)}"] = step
-                    self.cut(None)
             elif isinstance(step, Host):
                 self.cut(on_host(step, self.plan.places))
             elif isinstance(step, Repeat):
                 self.repeat(step)
             else:
                 assert isinstance(step, Alias)
+            if self.apart and self.lines and isinstance(step, Call | Repeat):
+                self.calls[f"{self.entry}_{len(self.functions)}"] = step
+                self.cut(None)
             for array in self.freed.get(number, ()):
                 self.poison(self.plan.places[array], array.nbytes)
         self.copy(self.plan.moves.get(len(program.steps), ()))
@@ -546,8 +546,8 @@ class _Main:
 def _function(signature: str, lines: list[str], end: str) -> str:
     """A function that calls others.
 
-    Not optimised: thousands of lines that only load, store and call, which take a third of the time so (130 ms
-    for a GPT's training step, EPYC, 2026-11-25) and run as fast.
+    Not optimised: thousands of lines that only load, store and call, which take a third of the time so (130
+    ms for a GPT's training step, EPYC, 2026-11-25) and run as fast.
     """
     head = [
         f"define {signature} nounwind noinline optnone {{",

@@ -85,14 +85,13 @@ class Memory(Expressions):
 
     def reach_of(self, index: Affine, point: Point) -> Range:
         """The least and the greatest value of an index at a point, over all lanes that are not masked."""
-        key = index, *(point[axis] for axis, _ in index.terms), None if self.mask is None else self.end
+        spans = [(self.ranges.of(base), offset) for base, offset in (point[axis] for axis, _ in index.terms)]
+        key = index, *spans, None if self.mask is None else self.end
         known = self._reaches.get(key)
         if known is not None:
             return known
         low = high = int(index.constant)
-        for axis, by in index.terms:
-            base, offset = point[axis]
-            least, most = self.ranges.of(base)
+        for (axis, by), ((least, most), offset) in zip(index.terms, spans, strict=True):
             if least > most:  # in a loop that never runs nothing is reached
                 low, high = 1, 0
                 break

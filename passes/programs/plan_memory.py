@@ -125,9 +125,7 @@ class _Planner:
         with hints(known):
             lanes = {step: lanes_of(step, body.arena) if spread else 1 for step, body in bodies.items()}
         needed: dict[Step, Any] = {call: scratch(call) for call in planned.calls}
-        needed |= {
-            step: lanes_room(room(step, body.arena)[1], lanes[step]) for step, body in bodies.items()
-        }
+        needed |= {step: lanes_room(room(step, body.arena)[1], lanes[step]) for step, body in bodies.items()}
         temporary = {
             step: _Slot(needed[step], number, number)
             for number, step in enumerate(planned.steps)

@@ -20,6 +20,7 @@ other shapes of the same elements.
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 import numpy as np
 
 from ...ir.dims import Dim
@@ -30,9 +31,7 @@ from ..graphs.dce import leading_to
 from .program import Alias, Array, Call, Host, Program, Step
 
 
-def prologue(
-    program: Program, frozen: frozenset[int], of_one_call: bool = False
-) -> tuple[Program, Program]:
+def prologue(program: Program, frozen: frozenset[int], of_one_call: bool = False) -> tuple[Program, Program]:
     """(what depends on frozen params and constants alone, the rest).
 
     frozen: positions of params.  of_one_call: whether sizes stay as they are for as long as what the first

@@ -130,6 +130,22 @@ def test_what_stands_before_the_product():
         check(stated(text, "f32"), target)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("kind", ["nn", "nt"])
+@pytest.mark.parametrize("columns", [7, 24, 40, 50, 96, 130])
+@pytest.mark.parametrize("shift", [-17, -1, 1, 9])
+def test_what_is_added_is_moved_to_the_side(kind, columns, shift, target):
+    """Beside its columns there is padding: in the first panel, or the last, which has code of its own."""
+    right = ("k, j", f"12,{columns}") if kind == "nn" else ("j, k", f"{columns},12")
+    text = (
+        f"kernel moved(x: f32[5,12], w: f32[{right[1]}], c: f32[5,{columns}]) -> (y: f32[5,{columns}]) {{\n"
+        f"  parallel i:5 j:{columns}\n  acc = sum(k:12) (x[i, k] * w[{right[0]}])\n"
+        f"  y[i, j] = (acc + c[i, j{shift:+} else 7.5])\n}}"
+    )
+    check(stated(text, "f32"), target)
+
+
 def test_several_summed_axes():
     text = (
         "kernel two(x: f32[20,3,30], w: f32[3,30,40]) -> (y: f32[20,40]) {\n  parallel i:20 j:40\n"
