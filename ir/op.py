@@ -101,6 +101,8 @@ class Op:
                 of the gradients where all of these are plain arrays, or None.  Must agree with `grad`, as a
                 test checks, and return an ndarray of the operand's own shape and dtype: it is not fitted.
     inapplicable  which standard sizes and layouts its samples leave out, and why: {"0-d": "needs a dim"}.
+    inner       (operand types) -> how many elements the reference goes over on its way from operands to
+                results, where those are many more: eager waits that much less for native code.
     method      whether it is also a method of tensors.  aliases: further public names.
     number      (the first tensor's type, a Python number behind it): refuses numbers that it can't take.
     dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool); "complex"
@@ -115,7 +117,7 @@ class Op:
     __slots__ = (
         "name", "operands", "optional", "variadic", "attrs", "outputs", "hidden", "bind", "plain", "infer",
         "reference", "casts", "rules", "vjp", "saves", "lower", "traits", "write", "rows", "quick",
-        "quick_grad", "samples", "inapplicable", "method", "aliases", "number", "dtypes", "complex",
+        "quick_grad", "inner", "samples", "inapplicable", "method", "aliases", "number", "dtypes", "complex",
         "__dict__",
     )  # fmt: skip
 
@@ -145,6 +147,7 @@ class Op:
         rows: Callable[[tuple], Callable] | None = None,
         quick: Callable[[tuple, dict], Callable | None] | None = None,
         quick_grad: Callable[[tuple, dict], tuple | None] | None = None,
+        inner: Callable[[tuple[Type | None, ...]], int] | None = None,
         method: bool = True,
         aliases: tuple[str, ...] = (),
         number: Callable[[Type, bool | int | float | complex], None] | None = None,
@@ -164,7 +167,7 @@ class Op:
         self.inapplicable = inapplicable or {}
         self.dtypes, self.write, self.rows, self.aliases = dtypes, write, rows, aliases
         self.complex, self.number = complex, number
-        self.quick, self.quick_grad = quick, quick_grad
+        self.quick, self.quick_grad, self.inner = quick, quick_grad, inner
         self.__doc__ = doc or self.bind.__doc__
         if grad is not None and vjp is not None:
             raise TypeError(f"op {name}: give grad or vjp, not both")

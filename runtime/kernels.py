@@ -624,6 +624,9 @@ class Counted:
     def __init__(self, large: Large, layout: Layout, kind: Kind):
         self.large, self.layout, self.kind = large, layout, kind
         self.size = max(CALL * large.calls, sum([t.size for t in large.types if t is not None]))
+        what = large.what
+        if what.op.inner is not None:
+            self.size += what.op.inner(what.operands(large.types))
         self.seen, self.due = 0, LOOK  # elements, and from how many on something is to be done
         self.draft: Any = None
         self.run: Callable = self.observe if large.keeps and any(layout.orders) else self.count

@@ -278,6 +278,16 @@ def test_op_changes_over_when_it_has_earned_it(counted):
     assert seen == ["count", "count", "first"]
 
 
+def test_attention_earns_code_by_its_scores(counted):
+    """Operands of 135 elements give 225 scores, which are gone over some eight times."""
+    q, k, v = (lamina.rand(15, 3) for _ in range(3))
+    seen = []
+    for _ in range(3):
+        lamina.nn.functional.scaled_dot_product_attention(q, k, v)
+        seen += states("attention")
+    assert seen == ["count", "general", "general"]
+
+
 def test_op_changes_over_sooner_to_what_is_compiled_already(counted, monkeypatch):
     monkeypatch.setattr(compile_op.Draft, "is_cached", True)
     x = lamina.rand(1001)  # not that of the test above, whose plan is remembered
