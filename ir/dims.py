@@ -363,10 +363,11 @@ def _without_atom(atom: Atom, c: int, rest: int | Dim, deep: int) -> tuple[float
 def _of_multiple(monomial: Monomial, c: int) -> tuple[tuple[Any, Any], int] | None:
     """((x, y), times) where c * monomial is times * y * (x//y), which lies between x - y + 1 and x."""
     for atom in monomial:
-        if atom.kind == "//" and isinstance(y := atom.operands[1], Dim) and len(y.terms) == 1:
+        x, y = atom.operands or (0, 0)
+        if atom.kind == "//" and isinstance(y, Dim) and len(y.terms) == 1:
             ((divisor, d),) = y.terms
             if c % d == 0 and _without(monomial, (atom, *divisor)) == ():
-                return atom.operands, c // d
+                return (x, y), c // d
     return None
 
 

@@ -212,11 +212,12 @@ class Fitted(Compiled):
 class Bound:
     """A compiled graph for one recording, whose weights' results it keeps.
 
-    shared: prologues of other graphs on the same weights, by what they do.
+    shared: prologues of other graphs on the same weights, by what they do.  unfit: of a graph of symbols, why
+    something is compiled for further sizes.
     """
 
-    def __init__(self, code: Compiled, shared: dict[Any, Prologue] | None = None):
-        self.code = code
+    def __init__(self, code: Compiled, shared: dict[Any, Prologue] | None = None, unfit: str = ""):
+        self.code, self.unfit = code, unfit
         self._main, self._pick, self._at = code.main, code._pick, code.first_params
         self._tables = code.tables
         run = None if code.first is None else code.target.kept(code.first)
@@ -283,7 +284,7 @@ def _picked(positions: Sequence[int]) -> Any:
 
 _known: WeakValueDictionary[tuple, Compiled] = WeakValueDictionary()
 _kept: OrderedDict[tuple, Compiled] = OrderedDict()
-_templates: OrderedDict[tuple, Template | None] = OrderedDict()
+_templates: OrderedDict[tuple, Template | Unfit] = OrderedDict()
 _texts: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
 _lock = fork_safe_lock()
 
@@ -346,12 +347,14 @@ def compile_sized(
     template = template_of(
         graph, sizes, into=into, frozen=frozen, options=options, target=target, needs=needs
     )
-    if template is not None:
-        return Bound(Fitted(template, sizes, frozen, options), prologues)
-    return compile_graph(
+    if template:
+        return Bound(Fitted(template, sizes, frozen, options), prologues, template.unfit)
+    made = compile_graph(
         specialise(graph, sizes), into=into, frozen=frozen, options=options, target=target, clock=clock,
         prologues=prologues,
     )  # fmt: skip
+    made.unfit = str(template)
+    return made
 
 
 def is_whole(code: Any) -> bool:
@@ -369,16 +372,16 @@ def template_of(
     options: Options = DEFAULT,
     target: Target = CPU,
     needs: Sequence[Condition] = (),
-) -> Template | None:
-    """The programs of a graph of symbols that suit some sizes, made when they are first asked for; None where
-    there are none."""
-    if determinism.is_asked():  # for all sizes sums are not cut in parts: they round otherwise
-        return None
+) -> Template | Unfit:
+    """The programs of a graph of symbols that suit some sizes, made when they are first asked for; or why there
+    are none."""
+    if determinism.is_asked():
+        return Unfit("code for all sizes does not cut sums in parts, and rounds otherwise")
     into = tuple(into) or (None,) * len(graph.results)
     # Those of other symbols may be looked at later than this runs.
     own = tuple([c for c in needs if symbols_of(c.left) | symbols_of(c.right) <= sizes.keys()])
     text = _text(graph)
-    first: Template | None = None
+    first: Template | Unfit = Unfit()
     for number in range(CHOICES):
         key = (text, into, frozen, options, target.name, tuple(map(str, own)), number)
         with _lock:
@@ -390,14 +393,14 @@ def template_of(
             wanted = replace(options, frozen=frozen, limits=target.limits)
             try:
                 found = Template(graph, into, frozen, wanted, target, sizes, own)
-            except Unfit:
-                found = None
+            except Unfit as error:
+                found = error.with_traceback(None)
             with _lock:
                 _templates[key] = found
                 while len(_templates) > KEPT:
                     _templates.popitem(last=False)
-        if found is None or found.suits(sizes):
-            return found or first
+        if not found or found.suits(sizes):
+            return found or first or found
         first = first or found
     return first
 

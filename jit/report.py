@@ -105,6 +105,9 @@ class Path:
         lines = [f"  recording {self.number}: {', '.join(parts)}; {times}"]
         lines += [f"    {each}" for each in self.sizes]
         for segment in self.kept():
+            if segment.symbols and segment.code is not None:
+                why = segment.code.unfit
+                lines.append(f"    code for each set of sizes: {why}" if why else "    code for all sizes")
             if segment.code is not None and segment.code.tuned:
                 lines.append(f"    tuned: {summary(segment.code.tuned)}")
         if self.hits:

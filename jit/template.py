@@ -32,7 +32,10 @@ KEPT = 32  # codes, where sizes have some of their own
 
 
 class Unfit(Exception):
-    """A graph whose programs can't be made of symbols: (why)."""
+    """A graph whose programs can't be made of symbols: (why).  It stands for none, and is false."""
+
+    def __bool__(self) -> bool:
+        return False
 
 
 class Template:
@@ -80,8 +83,13 @@ class Template:
         return [table.reference(**with_sizes([*node.attrs.items()], sizes)) for node in self._tables]
 
     @property
+    def unfit(self) -> str:
+        """Why something is compiled for further sizes; "" where nothing is."""
+        return self.sized.unfit
+
+    @property
     def is_whole(self) -> bool:
-        return self.sized.is_whole
+        return not self.unfit
 
     def at(self, sizes: Mapping[str, int]) -> tuple[Executable | None, Executable]:
         """What runs the two programs at these sizes: that of the weights, if there is any, and the other."""

@@ -216,7 +216,7 @@ def _to_scores(weights: Any, to_weights: Any) -> Any:
 
 def _scores(query: Type, key: Type) -> int:
     """Elements that the reference goes over, which makes the scores and rewrites them: some eight times."""
-    return 8 * prod(query.shape[:-1]) * key.shape[-2]
+    return int(8 * prod(query.shape[:-1]) * key.shape[-2])
 
 
 attention = define(

@@ -47,23 +47,28 @@ def for_sizes(sizes: Mapping[str, int], needs: Sequence[Condition]) -> Iterator[
 class Sized:
     """A program of symbols, to be made and used within blocks of `hints` and `limits`, as `for_sizes`.
 
-    is_whole: whether nothing is linked anew for further sizes, unless axes are shorter than tiles.
+    unfit: why it is linked anew for further sizes; "" where it is not, unless axes are shorter than tiles.
     guard: as of `plan_memory`; a program that guards memory is linked for each set of sizes.
     """
 
     def __init__(self, program: Program, target: Target, guard: int = 0):
         self.program, self.target, self.guard = program, target, guard
-        self.is_whole = not guard and not program.hosts and not any(map(is_looked_at, program.all_calls))
-        if not self.is_whole:
+        self.unfit = "memory is guarded" if guard else _unfit(program)
+        if self.unfit:
             return
         self._codes: dict[tuple[Call, int | None], Code | None] = {}
         checked, self._flags = with_checks(program)
         self.plan = plan_memory(checked, self._scratch)
         self._open = tuple([call for call in self.plan.calls if call.kernel.symbols])
-        self.is_whole = None not in self._codes.values()
+        without = next((call for (call, _), code in self._codes.items() if code is None), None)
+        self.unfit = "" if without is None else f"there is no code of {without.name} that serves all sizes"
         self._linked: dict[Choice, tuple[Linked, Callable[..., tuple[int, ...]]]] = {}
         if self.is_whole:
             verify(self.plan.at(for_once()))
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.unfit
 
     def _scratch(self, call: Call) -> int:
         code = self._code(call)
@@ -84,8 +89,8 @@ class Sized:
                 linked = self._link(choice)
                 numbers = function_of(tuple(sizes), _dims(linked.manifest), self.plan.offsets)
                 self._linked[choice] = linked, numbers
-            except ShapeError:  # a formula of its manifest is longer than a dimension may be
-                self.is_whole, choice = False, None
+            except ShapeError as error:  # a formula of its manifest is longer than a dimension may be
+                self.unfit, choice = error.rule, None
         if choice is None:
             return link(self.program, self.target, guard=self.guard, sizes=sizes)
         linked, numbers = self._linked[choice]
@@ -98,7 +103,7 @@ class Sized:
         what the names of their functions begin with.  Raises Unsayable where the program isn't whole.
         """
         if not self.is_whole:
-            raise Unsayable(f"{self.program.name}: {self._why()}")
+            raise Unsayable(f"{self.program.name}: {self.unfit}")
         for most in TILES:
             codes = [self._code(call, most) for call in self._open]
             if all(code is not None for code in codes):
@@ -111,16 +116,6 @@ class Sized:
                 if not least:
                     return
         raise Unsayable(f"{self.program.name}: no code serves sizes below those of tiles")
-
-    def _why(self) -> str:
-        """Why a program isn't whole."""
-        for host in self.program.hosts:
-            return f"{host.name.removeprefix('host.')} has no kernel"
-        for call in self.program.all_calls:
-            if is_looked_at(call):
-                return f"{call.name} reads at indices that it computes, which only Python can check"
-        without = [call for call, most in self._codes if self._codes[call, most] is None]
-        return f"there is no code of {without[0].name if without else 'a kernel'} that serves all sizes"
 
     def _choice(self, sizes: Mapping[str, int]) -> Choice | None:
         """The tiles of each call of symbols; None where no code of one serves these sizes."""
@@ -139,6 +134,16 @@ class Sized:
         tiles = dict(zip(self._open, choice, strict=True))
         codes = {call: self._code(call, tiles.get(call)) for call in self.plan.calls}
         return link_planned(self.plan, codes, self._flags, entry)
+
+
+def _unfit(program: Program) -> str:
+    """What of a program Python runs, or looks at, which it does for given sizes; "" where there is nothing."""
+    for host in program.hosts:
+        return f"{host.name.removeprefix('host.')} has no kernel"
+    for call in program.all_calls:
+        if is_looked_at(call):
+            return f"{call.name} reads at indices that it computes, which only Python can check"
+    return ""
 
 
 def _dims(manifest: NativeManifest) -> list:

@@ -818,3 +818,13 @@ def test_a_profiler_sees_the_kernels_that_run():
         close(found, net(x))
     assert f.counts()["eager"] == 0, f.explain(detail=True)
     assert [event.name for event in profile.events() if "conv" in event.name]
+
+
+def test_explain_tells_whether_code_is_for_all_sizes():
+    whole = jit.trace(lambda x: F.relu(x @ x.mT).sum(0))
+    parts = jit.trace(lambda x: lamina.sort(x * 2, 0)[0] + 1)
+    for n in (3, 5, 7):
+        whole(tensor(n, 4))
+        parts(tensor(n, 4))
+    assert "\n    code for all sizes\n" in whole.explain(detail=True)
+    assert "\n    code for each set of sizes: sort has no kernel\n" in parts.explain(detail=True)
