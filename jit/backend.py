@@ -373,8 +373,8 @@ def template_of(
     target: Target = CPU,
     needs: Sequence[Condition] = (),
 ) -> Template | Unfit:
-    """The programs of a graph of symbols that suit some sizes, made when they are first asked for; or why there
-    are none."""
+    """The programs of a graph of symbols that suit some sizes, made when they are first asked for; or why
+    there are none."""
     if determinism.is_asked():
         return Unfit("code for all sizes does not cut sums in parts, and rounds otherwise")
     into = tuple(into) or (None,) * len(graph.results)

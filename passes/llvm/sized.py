@@ -137,7 +137,7 @@ class Sized:
 
 
 def _unfit(program: Program) -> str:
-    """What of a program Python runs, or looks at, which it does for given sizes; "" where there is nothing."""
+    """What of a program Python runs or looks at, which it does for given sizes; "" where there is nothing."""
     for host in program.hosts:
         return f"{host.name.removeprefix('host.')} has no kernel"
     for call in program.all_calls:
