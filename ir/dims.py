@@ -350,8 +350,11 @@ def _without_atom(atom: Atom, c: int, rest: int | Dim, deep: int) -> tuple[float
         # c * min(x, y) is the smaller of c*x and c*y where c > 0, else the larger; of max, the other way
         least = (atom.kind == "min") == (c > 0)
         return (min(below) if least else max(below)), (min(above) if least else max(above))
-    if not isinstance(y, int):
-        return -inf, inf
+    if not isinstance(y, int):  # from 0 to x, which is not negative
+        if bounds(x, deep)[0] < 0:
+            return -inf, inf
+        ends = [bounds(rest + c * x, deep), bounds(rest, deep)]
+        return min(e for e, _ in ends), max(e for _, e in ends)
     # x//y lies between (x-y+1)/y and x/y
     ends = [bounds(rest * y + c * x, deep), bounds(rest * y + c * (x - y + 1), deep)]
     return (

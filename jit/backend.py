@@ -266,7 +266,7 @@ def _structure(program: Program) -> tuple:
             numbers[array] = len(numbers)
         kind: Any = step if isinstance(step, Host) else getattr(step, "kernel", getattr(step, "offset", None))
         if isinstance(step, Repeat):
-            kind = _structure(step.body), step.count, step.sequences, step.kept, step.back
+            kind = _structure(step.body), step.count, step.sequences, step.kept, step.back, step.rows
         places = tuple([numbers.get(array) for array in (*step.inputs, *step.outputs)])
         types = tuple([(array.dtype, array.shape) for array in step.outputs])
         steps.append((kind, getattr(step, "how", None), places, types))

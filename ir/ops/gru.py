@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from .create import zeros_like
 from .join import cat
 from .math import sigmoid, tanh
 from .matmul import linear
-from .recurrent import LAYER_SIZES, before, check_layer, in_time, times, weight_and_bias
+from .recurrent import LAYER_SIZES, before, check_layer, in_time, rows_together, times, weight_and_bias
 
 
 def bind_gru_layer(projected, h, weight, bias=None, *, back=False):
@@ -69,8 +70,9 @@ def _step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
     return (n + z * (h - n),), (cat([r, z, n], -1), candidate)
 
 
-def gru_layer_by_steps(projected, h, weight, bias, *, back):
-    return recur(_step, (projected,), (h,), (weight, bias), (True,), back)
+def gru_layer_by_steps(projected, h, weight, bias, *, back, split=True):
+    rows = rows_together(h, weight, split)
+    return recur(_step, (projected,), (h,), (weight, bias), (True,), back, rows)
 
 
 def vjp_gru_layer(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
@@ -95,7 +97,7 @@ gru_layer = define(
     hidden=("gates", "candidates"),
     vjp=vjp_gru_layer,
     saves=("h", "weight", "output", "gates", "candidates"),
-    lower=lowering.decomposition(gru_layer_by_steps),
+    lower=lowering.decomposition(gru_layer_by_steps, partial(gru_layer_by_steps, split=False)),
     samples=lambda: [
         sample((1, 2, 3), (2, 1), (3, 1)),
         sample((3, 2, 9), (2, 3), (9, 3), (9,), back=True),
@@ -164,7 +166,7 @@ def _back(elements: dict, to_h: Any, weight: Any) -> tuple:
 
 
 def gru_layer_backward_reference(
-    to_output, to_gates, to_candidates, weight, states, gates, candidates, *, back
+    to_output, to_gates, to_candidates, weight, states, gates, candidates, *, back, split=True
 ):
     given = {"to_output": to_output, "to_gates": to_gates, "to_candidates": to_candidates}
     given |= {"states": states, "gates": gates, "candidates": candidates}
@@ -177,7 +179,7 @@ def gru_layer_backward_reference(
 
 
 def gru_layer_backward_by_steps(
-    to_output, to_gates, to_candidates, weight, states, gates, candidates, *, back
+    to_output, to_gates, to_candidates, weight, states, gates, candidates, *, back, split=True
 ):
     given = {"to_output": to_output, "to_gates": to_gates, "to_candidates": to_candidates}
     given |= {"states": states, "gates": gates, "candidates": candidates}
@@ -187,10 +189,9 @@ def gru_layer_backward_by_steps(
         now, hidden, to_h = _back(dict(zip(names, elements, strict=True)), carried[0], fixed[0])
         return (to_h,), (now, hidden)
 
-    sequences = tuple([given[name] for name in names])
-    to_h, to_projected, to_hidden = recur(
-        step, sequences, (zeros_like(states[0]),), (weight,), (False,), not back
-    )
+    zeros, sequences = zeros_like(states[0]), tuple([given[name] for name in names])
+    rows = rows_together(zeros, weight, split)
+    to_h, to_projected, to_hidden = recur(step, sequences, (zeros,), (weight,), (False,), not back, rows)
     return to_projected, to_hidden, to_h
 
 
@@ -265,7 +266,9 @@ gru_layer_backward = define(
     outputs=("to_projected", "to_hidden", "to_h"),
     vjp=vjp_gru_layer_backward,
     saves=("to_output", "to_gates", "to_candidates", "weight", "states", "gates", "candidates"),
-    lower=lowering.decomposition(gru_layer_backward_by_steps),
+    lower=lowering.decomposition(
+        gru_layer_backward_by_steps, partial(gru_layer_backward_by_steps, split=False)
+    ),
     samples=lambda: [
         sample((1, 2, 1), (1, 2, 3), (1, 2, 1), (3, 1), (1, 2, 1), (1, 2, 3), (1, 2, 1)),
         sample((3, 2, 3), None, None, (9, 3), (3, 2, 3), (3, 2, 9), (3, 2, 3), back=True),

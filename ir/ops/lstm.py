@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .create import zeros_like
 from .join import cat
 from .math import sigmoid, tanh
 from .matmul import linear
-from .recurrent import LAYER_SIZES, after, before, check_layer, in_time, times, weight_and_bias
+from .recurrent import LAYER_SIZES, after, before, check_layer, in_time, rows_together, times, weight_and_bias
 
 
 def bind_lstm_layer(projected, h, c, weight, bias=None, *, back=False):
@@ -68,8 +69,9 @@ def _step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
     return (o * tanh(new), new), (cat([i, f, g, o], -1),)
 
 
-def lstm_layer_by_steps(projected, h, c, weight, bias, *, back):
-    return recur(_step, (projected,), (h, c), (weight, bias), (True, True), back)
+def lstm_layer_by_steps(projected, h, c, weight, bias, *, back, split=True):
+    rows = rows_together(h, weight, split)
+    return recur(_step, (projected,), (h, c), (weight, bias), (True, True), back, rows)
 
 
 def vjp_lstm_layer(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
@@ -95,7 +97,7 @@ lstm_layer = define(
     hidden=("gates",),
     vjp=vjp_lstm_layer,
     saves=("h", "c", "weight", "output", "cells", "gates"),
-    lower=lowering.decomposition(lstm_layer_by_steps),
+    lower=lowering.decomposition(lstm_layer_by_steps, partial(lstm_layer_by_steps, split=False)),
     samples=lambda: [
         sample((1, 2, 4), (2, 1), (2, 1), (4, 1)),
         sample((3, 2, 12), (2, 3), (2, 3), (12, 3), (12,), back=True),
@@ -157,7 +159,7 @@ def lstm_layer_backward_reference(to_output, to_cells, to_gates, c, weight, cell
     return to_projected, to_h, to_c
 
 
-def lstm_layer_backward_by_steps(to_output, to_cells, to_gates, c, weight, cells, gates, *, back):
+def lstm_layer_backward_by_steps(to_output, to_cells, to_gates, c, weight, cells, gates, *, back, split=True):
     given = {"to_output": to_output, "to_cells": to_cells, "to_gates": to_gates}
     given |= {"before": before(cells, c, back), "cells": cells, "gates": gates}
     names = [name for name, x in given.items() if x is not None]
@@ -173,9 +175,10 @@ def lstm_layer_backward_by_steps(to_output, to_cells, to_gates, c, weight, cells
         )
         return (now @ fixed[0], earlier), (now,)
 
-    zeros = zeros_like(c)
+    zeros, sequences = zeros_like(c), tuple([given[name] for name in names])
+    rows = rows_together(c, weight, split)
     to_h, to_c, to_projected = recur(
-        step, tuple([given[name] for name in names]), (zeros, zeros), (weight,), (False, False), not back
+        step, sequences, (zeros, zeros), (weight,), (False, False), not back, rows
     )
     return to_projected, to_h, to_c
 
@@ -263,7 +266,9 @@ lstm_layer_backward = define(
     outputs=("to_projected", "to_h", "to_c"),
     vjp=vjp_lstm_layer_backward,
     saves=("to_output", "to_cells", "to_gates", "c", "weight", "cells", "gates"),
-    lower=lowering.decomposition(lstm_layer_backward_by_steps),
+    lower=lowering.decomposition(
+        lstm_layer_backward_by_steps, partial(lstm_layer_backward_by_steps, split=False)
+    ),
     samples=lambda: [
         sample((1, 2, 1), (1, 2, 1), (1, 2, 4), (2, 1), (4, 1), (1, 2, 1), (1, 2, 4)),
         sample((3, 2, 3), None, None, (2, 3), (12, 3), (3, 2, 3), (3, 2, 12), back=True),

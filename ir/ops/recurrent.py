@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from ..dims import Dim, same
@@ -47,6 +48,20 @@ def check_layer(
     for name, (t, shape) in wanted.items():
         if t.ndim != len(shape) or not all(map(same, t.shape, shape)):
             raise ShapeError(f"{op}: {name} must be of shape {list(shape)}, not {list(t.shape)}")
+
+
+# Rows of a batch that go through all steps together, and then the next on this thread or another: a step is
+# too short to be shared between threads.  Not where the hidden weight, of more elements, is far from a core.
+TOGETHER, NEAR = 32, 1 << 16
+
+
+def rows_together(state: Any, weight: Any, split: bool) -> int | Dim:
+    """How many rows of a state a block of `recur` has; 0 for all.  split: whether there may be blocks."""
+    rows, size = state.shape[0], prod(weight.shape)
+    if not split or isinstance(size, Dim) or size > NEAR:
+        return 0
+    count = (rows + (TOGETHER - 1)) // TOGETHER
+    return 0 if not isinstance(count, Dim) and count < 2 else (rows + (count - 1)) // count
 
 
 def times(sequence: Any, back: bool) -> range:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from .compare import gt, where
 from .create import zeros_like
 from .math import tanh
 from .matmul import linear
-from .recurrent import LAYER_SIZES, before, check_layer, in_time, times, weight_and_bias
+from .recurrent import LAYER_SIZES, before, check_layer, in_time, rows_together, times, weight_and_bias
 
 FUNCTIONS: dict[str, tuple[Callable, Callable]] = {
     "tanh": (np.tanh, tanh),
@@ -60,13 +61,14 @@ def rnn_layer_reference(projected, h, weight, bias, *, nonlinearity, back):
     return output
 
 
-def rnn_layer_by_steps(projected, h, weight, bias, *, nonlinearity, back):
+def rnn_layer_by_steps(projected, h, weight, bias, *, nonlinearity, back, split=True):
     function = FUNCTIONS[nonlinearity][1]
 
     def step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
         return (function(elements[0] + linear(states[0], *fixed)),), ()
 
-    return recur(step, (projected,), (h,), (weight, bias), (True,), back)[0]
+    rows = rows_together(h, weight, split)
+    return recur(step, (projected,), (h,), (weight, bias), (True,), back, rows)[0]
 
 
 def vjp_rnn_layer(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
@@ -87,7 +89,7 @@ rnn_layer = define(
     outputs=("output",),
     vjp=vjp_rnn_layer,
     saves=("h", "weight", "output"),
-    lower=lowering.decomposition(rnn_layer_by_steps),
+    lower=lowering.decomposition(rnn_layer_by_steps, partial(rnn_layer_by_steps, split=False)),
     samples=lambda: [
         sample((1, 2, 1), (2, 1), (1, 1)),
         sample((3, 2, 3), (2, 3), (3, 3), (3,), back=True),
@@ -134,13 +136,14 @@ def rnn_layer_backward_reference(to_output, weight, output, *, nonlinearity, bac
     return to_projected, to_h
 
 
-def rnn_layer_backward_by_steps(to_output, weight, output, *, nonlinearity, back):
+def rnn_layer_backward_by_steps(to_output, weight, output, *, nonlinearity, back, split=True):
     def step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
         now = _slope(states[0] + elements[0], elements[1], nonlinearity)
         return (now @ fixed[0],), (now,)
 
     zeros = zeros_like(output[0])
-    to_h, to_projected = recur(step, (to_output, output), (zeros,), (weight,), (False,), not back)
+    rows = rows_together(zeros, weight, split)
+    to_h, to_projected = recur(step, (to_output, output), (zeros,), (weight,), (False,), not back, rows)
     return to_projected, to_h
 
 
@@ -181,7 +184,9 @@ rnn_layer_backward = define(
     outputs=("to_projected", "to_h"),
     vjp=vjp_rnn_layer_backward,
     saves=("to_output", "weight", "output"),
-    lower=lowering.decomposition(rnn_layer_backward_by_steps),
+    lower=lowering.decomposition(
+        rnn_layer_backward_by_steps, partial(rnn_layer_backward_by_steps, split=False)
+    ),
     samples=lambda: [
         sample((1, 2, 1), (1, 1), (1, 2, 1)),
         sample((3, 2, 3), (3, 3), (3, 2, 3), back=True),

@@ -9,9 +9,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...ir.graph import Builder, Graph, Node, Value, substituted
 from ...ir.op import REGISTRY
-from ...ir.recur import order, recurrent
+from ...ir.recur import block_of, first_rows, is_split, joined_rows, order, recurrent
 
 
 def unroll(graph: Graph) -> Graph:
@@ -31,8 +34,23 @@ def unroll(graph: Graph) -> Graph:
 
 
 def _runs(b: Builder, node: Node) -> list[Value]:
-    body = unroll(node.attrs["body"])
     attrs, inputs = node.attrs, [v for v in node.inputs if v is not None]
+    rows, split, kept = attrs.get("rows", 0), attrs["sequences"], attrs["kept"]
+    if not is_split(rows):
+        return _runs_of(b, attrs, inputs)
+    every = int(inputs[0].shape[1])
+    blocks = [
+        _runs_of(b, attrs, [*block_of(inputs, slice(first, first + int(rows)), split, len(kept))])
+        for first in first_rows(every, int(rows))
+    ]
+    return [
+        joined_rows(found, every, 0 if n < len(kept) and not kept[n] else 1, REGISTRY["cat"])
+        for n, found in enumerate(zip(*blocks, strict=True))
+    ]
+
+
+def _runs_of(b: Builder, attrs: Mapping[str, Any], inputs: list[Value]) -> list[Value]:
+    body = unroll(attrs["body"])
     split, kept = attrs["sequences"], attrs["kept"]
     sequences, states, fixed = inputs[:split], inputs[split:][: len(kept)], inputs[split + len(kept) :]
     runs: list[tuple[Value, ...]] = []

@@ -21,9 +21,22 @@ import numpy as np
 from ...ir.dims import Dim, hint
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Extent
+from ...ir.kernel.types import NUMPY
+from ...ir.recur import is_split
 from ..programs.host_parts import Check, OnHost, check, on_host
 from ..programs.manifest import LIMIT, Manifest
-from ..programs.memory_plan import ALIGNMENT, MemoryPlan, Move, Place, aligned, room, roots, verify
+from ..programs.memory_plan import (
+    ALIGNMENT,
+    MemoryPlan,
+    Move,
+    Place,
+    aligned,
+    begins_aligned,
+    room,
+    roots,
+    shares,
+    verify,
+)
 from ..programs.plan_memory import plan_memory
 from ..programs.program import Alias, Array, Call, Host, Program, Repeat
 from ..programs.with_checks import with_checks
@@ -233,10 +246,11 @@ def _time_of_runs(step: Repeat, body: MemoryPlan, codes: Mapping[Call, Code]) ->
     """What all runs take.  Where sizes are symbols, by what takes longest: all together is a long formula."""
     times = [_whole(phase.nanoseconds) for call in body.program.calls for phase in codes[call].phases]
     times += [_time_of_runs(inside, its, codes) for inside, its in body.bodies.items()]
+    count = step.count * (shares(step) if is_split(step.rows) else 1)
     if not any(isinstance(time, Dim) for time in times):
-        return step.count * sum(times)
+        return count * sum(times)
     longest = max(times, key=hint)
-    return step.count * longest * -(-sum(map(hint, times)) // max(1, hint(longest)))
+    return count * longest * -(-sum(map(hint, times)) // max(1, hint(longest)))
 
 
 def _freed(plan: MemoryPlan) -> dict[int, list[Array]]:
@@ -418,13 +432,14 @@ class _Main:
         ]
 
     def repeat(self, step: Repeat) -> None:
-        """Have a function do the runs of the body: all of them, or on each thread some."""
+        """Have a function do the runs of the body: all, or on each thread some, or those of some rows."""
         symbol = f"{self.entry}_runs{self.count}"
         outside, self.lines = self.lines, []
         self.runs(step, symbol)
         self.bodies.append(_function(f"void @{symbol}(ptr %table, i64 %lo, i64 %hi)", self.lines, "ret void"))
         self.lines = outside
-        count, lanes = self.number(step.count), self.plan.lanes[step]
+        lanes = self.plan.lanes[step]
+        count = self.number(shares(step) if is_split(step.rows) else step.count)
         if lanes == 1:
             self.lines.append(f"  call void @{symbol}(ptr %table, i64 0, i64 {count})")
             return
@@ -435,8 +450,11 @@ class _Main:
         self.launch(symbol, "%table", count, time, most)
 
     def runs(self, step: Repeat, symbol: str) -> None:
-        """The runs %lo to %hi: each calls the function of the body, whose table says where its arrays are."""
-        plan, lanes = self.plan.bodies[step], self.plan.lanes[step]
+        """What a thread does: the runs %lo to %hi, or all runs of the blocks of rows %lo to %hi.
+
+        Each run calls the function of the body, whose table says where its arrays are.
+        """
+        plan, lanes, split = self.plan.bodies[step], self.plan.lanes[step], is_split(step.rows)
         sizes = None if self.numbers is None or self.is_open else self.sizes
         body = _Main(plan, self.codes, {}, f"{symbol}_body", False, 0, sizes, self.is_open)
         parts, _ = body.write()
@@ -453,6 +471,29 @@ class _Main:
         def plus(pointer: str, nbytes: str) -> str:
             return self.name(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
 
+        def loop(low: str) -> tuple[str, str, str]:
+            """Begin one: its index, where that is held, and its label."""
+            label = f"loop{self.count}"
+            self.lines += [
+                f"  store i64 {low}, ptr {(at := counters.pop())}, align 8",
+                f"  br label %{label}",
+            ]
+            self.lines.append(f"{label}:")
+            return self.name(f"load i64, ptr {at}, align 8"), at, label
+
+        def end(index: str, at: str, label: str, high: str) -> None:
+            following = self.name(f"add i64 {index}, 1")
+            self.lines.append(f"  store i64 {following}, ptr {at}, align 8")
+            more = self.name(f"icmp ult i64 {following}, {high}")
+            self.lines += [f"  br i1 {more}, label %{label}, label %done{label}", f"done{label}:"]
+
+        def copied(target: str, source: str, nbytes: str) -> None:
+            self.declared[MEMCPY] = None
+            self.lines.append(
+                f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)"
+            )
+
+        counters = [self.name("alloca i64, align 8") for _ in range(1 + split)]
         taken = below = self.pointer(scratch[0]) if scratch else "null"
         lane = ""
         if lanes > 1:
@@ -466,30 +507,52 @@ class _Main:
             put(body.first_number + n, f"i64 {self.number(number)}")
         given = [self.pointer(place) for place in inputs if place is not None]
         made = [self.pointer(place) for place in outputs]
-        for n in range(step.sequences, len(given)):
+        for n in range(step.states.stop, len(given)):
             put(FIRST + n, f"ptr {given[n]}")
-        elements = [self.number(array.nbytes) for array in step.body.params[: step.sequences]]
-        parts_of = [self.number(array.nbytes) for array in step.body.results]
+        results = step.body.results
+        elements = [self.number(_element(array)) for array in step.inputs[: step.sequences]]
+        parts_of = [
+            self.number(_element(array)) if is_whole else ""
+            for array, is_whole in zip(step.outputs, step.is_whole, strict=True)
+        ]
+        own = {n: self.number(results[n].nbytes) for n in buffers}
         rooms = {n: plus(below, self.number(at)) for n, at in buffers.items()}
-        apart = {n: self.number(aligned(step.body.results[n].nbytes)) for n in buffers}
-        last = self.name(f"sub i64 {self.number(step.count)}, 1")
-        counter = self.name("alloca i64, align 8")
-        label = f"run{self.count}"
-        self.lines += [f"  store i64 %lo, ptr {counter}, align 8", f"  br label %{label}", f"{label}:"]
-        run = self.name(f"load i64, ptr {counter}, align 8")
+        apart = {n: self.number(aligned(results[n].nbytes)) for n in buffers}
+        count = self.number(step.count)
+        last = self.name(f"sub i64 {count}, 1")
+        low, high, block = "%lo", "%hi", None
+        if split:
+            low, high = "0", count
+            rows = [self.number(_element(array)) for array in step.body.params[: step.states.stop]]
+            rows_made = [self.number(_element(array)) for array in results]
+            size = self.number(step.rows)
+            beyond = self.name(f"sub i64 {self.number(step.every)}, {size}")
+            self.declared[UMIN] = None
+            block = loop("%lo")
+            first = self.name(f"mul i64 {block[0]}, {size}")
+            first = self.name(f"call i64 @llvm.umin.i64(i64 {first}, i64 {beyond})")  # the last overlaps
+            for n, nbytes in enumerate(rows):
+                given[n] = plus(given[n], self.name(f"mul i64 {first}, {nbytes}"))
+            made = [plus(x, self.name(f"mul i64 {first}, {n}")) for x, n in zip(made, rows_made, strict=True)]
+        for n in step.states:
+            put(FIRST + n, f"ptr {given[n]}")
+        each = loop(low)
+        run = each[0]
         at = self.name(f"sub i64 {last}, {run}") if step.back else run
         odd = self.name(f"and i64 {run}, 1")
         is_last = self.name(f"icmp eq i64 {run}, {last}")
         for n, nbytes in enumerate(elements):
             put(FIRST + n, f"ptr {plus(given[n], self.name(f'mul i64 {at}, {nbytes}'))}")
-        written, later = [], []
+        written, later, at_last = [], [], []
         for n, is_whole in enumerate(step.is_whole):
             target = plus(made[n], self.name(f"mul i64 {at}, {parts_of[n]}")) if is_whole else made[n]
             place = target
             if n in buffers:
                 place = plus(rooms[n], self.name(f"mul i64 {odd}, {apart[n]}"))
                 if is_whole:
-                    later.append((target, place, parts_of[n]))
+                    later.append((target, place, own[n]))
+                elif split and not begins_aligned(step, results[n]):
+                    at_last.append((target, place, own[n]))
                 else:
                     place = self.name(f"select i1 {is_last}, ptr {target}, ptr {place}")
             written.append(place)
@@ -497,17 +560,15 @@ class _Main:
         for part in parts:
             assert isinstance(part, Native)
             self.lines.append(f"  call i64 @{part.symbol}(ptr {table})")
-        for target, place, nbytes in later:
-            self.declared[MEMCPY] = None
-            self.lines.append(
-                f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {place}, i64 {nbytes}, i1 false)"
-            )
+        for copy in later:
+            copied(*copy)
         for n, position in enumerate(step.states):
             put(FIRST + position, f"ptr {written[n]}")
-        following = self.name(f"add i64 {run}, 1")
-        self.lines.append(f"  store i64 {following}, ptr {counter}, align 8")
-        more = self.name(f"icmp ult i64 {following}, %hi")
-        self.lines += [f"  br i1 {more}, label %{label}, label %done{label}", f"done{label}:"]
+        end(*each, high)
+        for copy in at_last:
+            copied(*copy)
+        if block is not None:
+            end(*block, "%hi")
         if lanes > 1:
             self.lines.append(f"  call void @lamina_give_lane(ptr {taken}, i64 {lane})")
 
@@ -541,6 +602,11 @@ class _Main:
         self.lines.append(
             f"  call void %launch(ptr %pool, ptr @{symbol}, ptr {args}, i64 {units}, i64 {time}, i64 {most})"
         )
+
+
+def _element(array: Array) -> Extent:
+    """The bytes of an array for each element of its first dimension."""
+    return math.prod(array.shape[1:]) * NUMPY[array.dtype].itemsize
 
 
 def _function(signature: str, lines: list[str], end: str) -> str:

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from ...ir.dims import Dim, evaluate, hint
 from ...ir.errors import GraphError
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel
+from ...ir.kernel.types import NUMPY
 from ...ir.printing import Namer
+from ...ir.recur import is_split
 from ..kernels.index_check import CHECK, index_check, tested, trusted
 from .program import Alias, Array, Call, Host, Program, Repeat, Step
 
@@ -200,13 +203,18 @@ def aligned(nbytes: Any) -> Any:
     return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
+def shares(step: Repeat) -> Any:
+    """In how many parts a program that repeats can be done, in any order: blocks of rows, or its runs."""
+    if is_split(step.rows):
+        return (step.every + (step.rows - 1)) // step.rows
+    return 1 if step.kept else step.count  # a run begins with what the one before it made
+
+
 def lanes_of(step: Repeat, arena: Any) -> int:
-    """How many runs of a program that repeats there may be at once, on a thread and with an arena each."""
-    if step.kept:  # a run begins with what the one before it made
-        return 1
-    _, top = room(step, arena)
+    """How many parts of a program that repeats there may be at once, on a thread and with an arena each."""
+    count, (_, top) = shares(step), room(step, arena)
     most = min(LANES, max(LEAST_LANES, LANES_BYTES // max(1, hint(top))))
-    return most if isinstance(step.count, Dim) else min(most, step.count)
+    return most if isinstance(count, Dim) else min(most, count)
 
 
 def lanes_room(top: Any, lanes: int) -> Any:
@@ -224,11 +232,19 @@ def room(step: Repeat, arena: Any) -> tuple[dict[int, Any], Any]:
     buffers: dict[int, Any] = {}
     top = aligned(arena)
     for n, (made, is_whole) in enumerate(zip(step.body.results, step.is_whole, strict=True)):
-        rest = made.nbytes % ALIGNMENT
-        if not is_whole or isinstance(rest, Dim) or rest:
+        if not is_whole or not begins_aligned(step, made):
             buffers[n] = top
             top = top + 2 * aligned(made.nbytes)
     return buffers, top
+
+
+def begins_aligned(step: Repeat, made: Array) -> bool:
+    """Whether what each run makes of an output, or of some of its rows, may be written where it belongs."""
+    nbytes = made.nbytes
+    if is_split(step.rows):
+        nbytes = prod(made.shape[1:]) * NUMPY[made.dtype].itemsize
+    rest = nbytes % ALIGNMENT
+    return not isinstance(rest, Dim) and rest == 0
 
 
 def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:

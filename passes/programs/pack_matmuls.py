@@ -60,6 +60,7 @@ NEAR_ROWS = 256  # bytes between the rows of a strip that stay in the nearest ca
 WAITING_BYTES = 96 << 10  # of sums that wait on the stack meanwhile, at most
 WAITING_COLUMNS = 128  # of them, where there are many rows
 UNITS = 16  # of work, so many that a sum is cut in no more parts
+OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
@@ -291,11 +292,15 @@ class _Packing:
 
     def waiting_block(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that wait on the stack while strips are gone over: of a short
-        axis all, so that few blocks read the other's factor again."""
+        axis all, so that few blocks read the other's factor again.  A sum of any length is not cut in parts:
+        there are more blocks then, for several threads."""
         tile, width = self.tile(flat, roles)
         most = WAITING_BYTES // NUMPY[flat.dtypes[roles.stage.name]].itemsize
-        columns = usual(flat.extents[roles.column])
-        rows = _even_block(usual(flat.extents[roles.row or ""]), tile, most // min(columns, WAITING_COLUMNS))
+        height, columns = usual(flat.extents[roles.row or ""]), usual(flat.extents[roles.column])
+        few = most // min(columns, WAITING_COLUMNS)
+        if isinstance(flat.extents[roles.k[0]], Dim):
+            few = min(few, tile * max(2, -(-height // (OPEN_UNITS * tile))))
+        rows = _even_block(height, tile, few)
         return rows, _even_block(columns, width, most // rows)
 
     def parts(self, flat: Kernel, roles: Product) -> int:

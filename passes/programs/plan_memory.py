@@ -20,6 +20,7 @@ from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Buffer, Kernel, Local, Stage, Store
 from ...ir.kernel.scalar import Expr, Ref, ref
 from ...ir.memo import MEMO
+from ...ir.shapes import is_one
 from .memory_plan import (
     MemoryPlan,
     Move,
@@ -31,6 +32,7 @@ from .memory_plan import (
     lanes_room,
     room,
     roots,
+    shares,
 )
 from .program import Array, Call, Program, Step
 
@@ -113,7 +115,7 @@ class _Planner:
         planned = program.replace(steps=tuple(self.steps))
         bodies = {
             step: plan_memory(
-                step.body, scratch, prefix=f"{prefix}{BODY}{n}_", spread=spread and bool(step.kept)
+                step.body, scratch, prefix=f"{prefix}{BODY}{n}_", spread=spread and is_one(shares(step))
             )
             for n, step in enumerate(planned.repeats)
         }

@@ -32,7 +32,7 @@ from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
 from ...ir.op import Op
 from ...ir.printing import Namer
-from ...ir.recur import MOST, in_turn
+from ...ir.recur import MOST, in_turn, is_split
 from ...ir.specialise import sized
 from ...ir.types import Type
 from ..schedules.steps import Schedule
@@ -125,7 +125,7 @@ class Host:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A program that runs `count` times: `ir/recur.py` says what it is given, and what is kept.
+    """A program that runs `count` times: `ir/recur.py` says what it is given, what is kept, what rows are.
 
     body: its params are elements of the first inputs, states, and what is the same for all; its results the
     new states, and elements of the other outputs.
@@ -138,6 +138,12 @@ class Repeat:
     back: bool
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
+    rows: Extent = 0
+
+    @property
+    def every(self) -> Extent:
+        """The rows of elements and states, of which the body has `rows`; 0 where there are none."""
+        return self.inputs[0].shape[1] if len(self.inputs[0].shape) > 1 else 0
 
     @property
     def name(self) -> str:
@@ -224,7 +230,9 @@ class Program:
                 attrs = {name: sized(value, sizes) for name, value in step.attrs.items()}
                 changes = {"types": sized(step.types, sizes), "attrs": attrs}
             elif isinstance(step, Repeat):
-                changes = {"body": step.body.at(sizes), "count": substitute(step.count, sizes)}
+                changes = {"body": step.body.at(sizes)} | {
+                    name: substitute(getattr(step, name), sizes) for name in ("count", "rows")
+                }
             steps.append(replace(step, inputs=inputs, outputs=outputs, **changes))
         return Program(
             self.name,
@@ -324,11 +332,19 @@ def _fits(program: Program, call: Call, arrays: tuple[Array, ...], buffers: tupl
 
 def _repeat_fits(program: Program, step: Repeat) -> None:
     """The arrays are those of the body, with a dimension before where they are of all runs."""
-    body = verify(step.body)
-    pairs = [
-        *zip(step.inputs, body.params, (n < step.sequences for n in range(len(step.inputs)))),
-        *zip(step.outputs, body.results, step.is_whole),
-    ]
+    body, split = verify(step.body), is_split(step.rows)
+
+    def outside(array: Array, is_of_all_runs: bool, has_rows: bool) -> tuple:
+        """The shape of what an array of the body is of."""
+        shape = array.shape
+        if split and has_rows:  # or () is no shape of such an array
+            shape = (step.every, *shape[1:]) if shape[:1] == (step.rows,) else (None,)
+        return (step.count, *shape) if is_of_all_runs else shape
+
+    inputs = enumerate(zip(step.inputs, body.params))
+    pairs = [(a, b, outside(b, n < step.sequences, n < step.states.stop)) for n, (a, b) in inputs]
+    outputs = zip(step.outputs, body.results, step.is_whole)
+    pairs += [(a, b, outside(b, is_whole, True)) for a, b, is_whole in outputs]
     is_one = (
         step.sequences
         and (len(step.inputs), len(step.outputs)) == (len(body.params), len(body.results))
@@ -338,10 +354,9 @@ def _repeat_fits(program: Program, step: Repeat) -> None:
     states = [body.params[at] for at in step.states] if is_one else []
     if (
         not is_one
-        or any(
-            (a.dtype, a.shape) != (b.dtype, (step.count, *b.shape) if all_ else b.shape)
-            for a, b, all_ in pairs
-        )
+        or any((a.dtype, a.shape) != (b.dtype, shape) for a, b, shape in pairs)
+        or split
+        and not is_at_least(step.every, step.rows)
         or any((a.dtype, a.shape) != (b.dtype, b.shape) for a, b in zip(states, body.results))
         or body.hosts
         or body.depth >= DEEPEST
@@ -416,6 +431,7 @@ def run_repeat(
         sequences=step.sequences,
         kept=step.kept,
         back=step.back,
+        rows=int(step.rows),
     )
 
 

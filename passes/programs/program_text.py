@@ -39,6 +39,7 @@ from ...ir.kernel.text import parse as parse_kernel
 from ...ir.kernel.types import NUMPY
 from ...ir.op import REGISTRY
 from ...ir.printing import Namer, attr_text, scalar_text
+from ...ir.recur import is_split
 from ...ir.text import NAME, VALUE, Reader
 from ...ir.types import LARGEST, RANK, Type
 from ..schedules.steps import TEXT as SCHEDULE
@@ -51,7 +52,8 @@ KERNEL = re.compile(r"kernel (\w+)((?:\.\d+)?)(?=[\[(])", re.ASCII)
 KERNEL_END = re.compile(r"\n\}[ \t]*(?=\n|$)")
 SHAPE = re.compile(r"(\w+)\[((?:\d{1,19}(?:,\d{1,19})*)?)\]", re.ASCII)
 HELD = re.compile(r"@([A-Za-z_][A-Za-z0-9_.]*)")
-REPEATED = "count", "sequences", "kept", "back"  # what the text of a program that repeats says
+# What the text of a program that repeats says; where rows go through it in blocks, how many each has.
+REPEATED, ROWS = ("count", "sequences", "kept", "back"), "rows"
 DIGEST = re.compile(r"[0-9a-f]{16}(?!\w)")
 
 
@@ -136,7 +138,8 @@ def _step_text(
     if isinstance(step, Alias):
         return f"alias({inputs[0]})" + (f" {{offset={step.offset}}}" if step.offset else "")
     if isinstance(step, Repeat):
-        attrs = ", ".join(f"{k}={attr_text(getattr(step, k))}" for k in REPEATED)
+        said = (*REPEATED, ROWS) if is_split(step.rows) else REPEATED
+        attrs = ", ".join(f"{k}={attr_text(getattr(step, k))}" for k in said)
         return f"repeat.{bodies[step.body]}({', '.join(inputs)}) {{{attrs}}}"
     typed = (i if t is None else f"{i}: {t}" for i, t in zip(inputs, step.types, strict=True))
     attrs = ", ".join(f"{k}={attr_text(v)}" for k, v in step.attrs.items())
@@ -343,14 +346,15 @@ class _Reader(Reader):
     def repeat(self, at: int, name: str, inputs: tuple, made: tuple) -> Repeat:
         attrs = self.attrs()
         kept = attrs.get("kept")
+        rows = attrs.pop(ROWS, 0)
         if name not in self.bodies or tuple(attrs) != REPEATED or not isinstance(kept, tuple):
             raise self.error("what repeats is %y: type = repeat.name(...) {count, sequences, kept, back}", at)
         count, sequences, back = (attrs[k] for k in ("count", "sequences", "back"))
-        if not all(type(n) is int and 0 <= n < LARGEST for n in (count, sequences)) or not all(
+        if not all(type(n) is int and 0 <= n < LARGEST for n in (count, sequences, rows)) or not all(
             type(k) is bool for k in (*kept, back)
         ):
             raise self.error("the attrs of what repeats are numbers, and whether states are kept", at)
-        return Repeat(self.bodies[name], count, sequences, kept, back, inputs, made)
+        return Repeat(self.bodies[name], count, sequences, kept, back, inputs, made, rows)
 
     def output(self) -> Array:
         at, name = self.at, self.need(VALUE, "a step (%name: type = kernel(...)), or '}'")[1]

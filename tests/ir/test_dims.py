@@ -195,5 +195,6 @@ def test_a_multiple_of_a_quotient_is_near_what_is_divided():
         assert bounds(n - n // count * count)[0] == 0
         assert is_at_least(6 * n, 6 * count * (n // (2 * count)))
         assert not is_at_least(count * rows, n + 1)
+        assert is_at_least(n, rows) and not is_at_least(n, rows + 1)
         blocks = (n + 63) // 64
         assert is_at_least(blocks * ((n + blocks - 1) // blocks), n)

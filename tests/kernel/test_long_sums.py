@@ -71,8 +71,9 @@ def test_what_follows_a_long_sum_runs_in_a_loop_where_it_is_long(target):
 def test_a_small_result_is_summed_in_parts():
     """Of a large one the blocks are work enough for several threads."""
 
-    def calls(*size: int) -> list[str]:
-        laid = pack_matmuls(stated(form("tn", *size), "f32"), AVX2)
+    def calls(*size: int | str) -> list[str]:
+        text = form("tn", *size).replace("form(", "form[s1](" if "s1" in size else "form(")
+        laid = pack_matmuls(stated(text, "f32"), AVX2)
         return ["" if call.how is None else str(call.how) for call in laid.calls]
 
     partial, total = calls(256, 64, 7224)
@@ -81,6 +82,9 @@ def test_a_small_result_is_summed_in_parts():
         "strips(l, 65) copy(x, i)"
     )
     assert total == ""
+    with limits({"s1": (1, 1 << 40)}), hints({"s1": 7224}):  # of any length, and in more blocks
+        (whole,) = filter(None, calls(256, 64, "s1"))
+    assert "block(j, 64) peel(j) tile(i, 6) block(i, 66) strips" in whole
     assert all("strips" in how for how in calls(1000, 900, 600) if how)
     assert not any("reorder(c" in how for how in calls(1000, 900, 600))
     assert not any("strips" in how for how in calls(256, 64, LONG_SUM - 1))

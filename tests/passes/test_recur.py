@@ -1,8 +1,11 @@
 """Programs that repeat: what they compute is what the node means, however it is run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import lamina
 from lamina.ir import dtypes
 from lamina.ir.dims import hints, limits, symbol
 from lamina.ir.errors import GraphError
@@ -43,12 +46,12 @@ def step(elements, states, fixed):
     return (h, c), (y, OPS["sigmoid"](c) * x)
 
 
-def recurrence(count, rows, size, kept=(True, False), back=False, dtype=dtypes.float32):
+def recurrence(count, rows, size, kept=(True, False), back=False, dtype=dtypes.float32, block=0):
     with Builder("net") as b:
         x, y = (b.param(t(count, rows, size, dtype=dtype), name) for name in "xy")
         h, c = (b.param(t(rows, size, dtype=dtype), name) for name in "hc")
         w, bias = b.param(t(size, size, dtype=dtype), "w"), b.param(t(size, dtype=dtype), "b")
-        return b.finish(recur(step, (x, y), (h, c), (w, bias), kept, back))
+        return b.finish(recur(step, (x, y), (h, c), (w, bias), kept, back, block))
 
 
 def arrays_of(graph, seed=0):
@@ -88,9 +91,21 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("count", "rows", "size", "kept", "back"), CASES)
-def test_however_it_is_run_it_means_the_same(count, rows, size, kept, back):
-    graph = recurrence(count, rows, size, kept, back)
+BLOCKS = [  # of rows, of which the last overlaps the one before, or is the only one
+    (5, 40, 16, (True, False), False, 16),
+    (5, 33, 16, (False, True), True, 11),
+    (4, 7, 5, (False, False), False, 3),  # rows of 20 bytes
+    (1, 4, 8, (True, True), False, 4),
+    (3, 5, 3, (False, True), True, 1),
+    (6, 90, 33, (True, False), True, 17),
+]
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "size", "kept", "back", "block"), [*((*case, 0) for case in CASES), *BLOCKS]
+)
+def test_however_it_is_run_it_means_the_same(count, rows, size, kept, back, block):
+    graph = recurrence(count, rows, size, kept, back, block=block)
     verify(graph)
     arrays = arrays_of(graph)
     wanted = by_hand(arrays, kept, back)
@@ -107,8 +122,9 @@ def test_however_it_is_run_it_means_the_same(count, rows, size, kept, back):
     close(Garbage(program)(*arrays), wanted)
 
 
-def test_texts_are_read_back():
-    graph = recurrence(5, 3, 16)
+@pytest.mark.parametrize("block", [0, 2])
+def test_texts_are_read_back(block):
+    graph = recurrence(5, 3, 16, block=block)
     assert str(parse(str(graph))) == str(graph)
     program = to_program(optimise(graph), (None,) * 4, host_target())
     text = program_text(program)
@@ -132,6 +148,56 @@ def test_sequences_that_nobody_reads_are_not_made():
     made = optimise(graph.replace(results=graph.results[:2]))
     (node,) = (node for node in made.nodes if node.op.name == "recur")
     assert len(node.outputs) == len(node.attrs["body"].results) == 2
+
+
+@pytest.mark.parametrize("size", [16, 5])
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("kept", [(True, False), (False, True)])
+def test_one_program_serves_all_numbers_of_rows_in_blocks(kept, back, size):
+    sizes = {"s1": 6, "s2": 40}
+    with limits(dict.fromkeys(sizes, (1, 1 << 40))), hints(sizes):
+        rows = symbol("s2")
+        blocks = (rows + 15) // 16
+        graph = recurrence(symbol("s1"), rows, size, kept, back, block=(rows + blocks - 1) // blocks)
+        sized = Sized(to_program(optimise(graph), (None,) * 4, host_target()), host_target())
+        assert sized.is_whole
+        for count, rows in (6, 40), (1, 9), (13, 5), (3, 1), (2, 200), (40, 17), (6, 33):
+            now = {"s1": count, "s2": rows}
+            arrays = arrays_of(recurrence(count, rows, size), count)
+            verify_plan(sized.plan.at(now))
+            run = Executable.of_linked(sized.at(now), {}, Scratch())
+            close(run(*arrays), by_hand(arrays, kept, back))
+
+
+def test_blocks_of_rows_go_to_threads():
+    """The same to the bit on any number of threads, as often as a race would need to show."""
+    graph = recurrence(20, 200, 16, (True, False), block=17)
+    arrays = arrays_of(graph)
+    program = to_program(optimise(graph), (None,) * 4, host_target())
+    assert [*plan_memory(program).lanes.values()] == [12]
+    before, wanted = lamina.get_num_threads(), Executable(program, threads=1)(*arrays)
+    lamina.set_num_threads(5)
+    try:
+        run = Executable(program)
+        for _ in range(50):
+            for a, b in zip(run(*arrays), wanted, strict=True):
+                np.testing.assert_array_equal(a, b)
+    finally:
+        lamina.set_num_threads(before)
+
+
+def test_rows_that_are_none_are_refused():
+    graph = recurrence(5, 7, 16, block=4)
+    (node,) = graph.nodes
+    for rows in (8, 3, -1):
+        with pytest.raises(GraphError, match="recur"):
+            verify(graph.replace(nodes=(node.replace(attrs={**node.attrs, "rows": rows}),)))
+    program = to_program(optimise(graph), (None,) * 4, host_target())
+    (repeat,) = program.repeats
+    for rows in (0, 3, 8):
+        steps = tuple(replace(one, rows=rows) if one is repeat else one for one in program.steps)
+        with pytest.raises(GraphError, match="what repeats"):
+            verify_program(program.replace(steps=steps))
 
 
 def symbolic(kept, back):
