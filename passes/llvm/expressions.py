@@ -58,6 +58,7 @@ class Expressions(Writer, ABC):
         self.lane_axis = vectorised.axis if vectorised else ""  # "": every value is a scalar
         self.mask: Value | None = None  # the lanes inside the vector axis; None: all of them
         self.end = 0  # where the vector axis is masked: it stays below
+        self.rolled = ""  # the axis whose points are met one by one, in a loop, and not together
         self.streaming = False  # whether full vectors are stored past the caches
         self._order: dict[Expr, list[str]] = {}
         self._reaches: dict[tuple, Range] = {}

@@ -351,7 +351,10 @@ class Memory(Expressions):
             (
                 axis
                 for axis, size in self.schedule.tiles.items()
-                if size == self.lanes and offset.coefficient(axis) == 1 and axis not in self.schedule.peeled
+                if size == self.lanes
+                and offset.coefficient(axis) == 1
+                and axis not in self.schedule.peeled
+                and axis != self.rolled
             ),
             None,
         )

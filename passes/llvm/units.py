@@ -373,7 +373,9 @@ class Units(Emitter):
                 self.bind(name, here, [self.read(p, one.dtype, one.lanes, 64) for p in places])
             self.stages(here, range(first, len(every)))
 
+        self.rolled = row
         self.loop(0, len(rows), 1, [], effect(body))
+        self.rolled = ""
 
     def stored_sums(self, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
         """Sums stored in an array on the stack, row by row: its name, and one of them."""

@@ -2,13 +2,17 @@
 
 import math
 
+import numpy as np
 import pytest
+from native import each_level, run_code
 
 import lamina
 from lamina import jit
+from lamina.ir.kernel import interpret, parse
 from lamina.jit import backend, targets
 from lamina.nn import functional as F
 from lamina.passes.programs import pack_matmuls as module
+from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX512
 
 
@@ -69,3 +73,20 @@ def test_a_loop_over_the_rows_gives_the_same_bits(function, dtype, rows, outs, m
     assert ".sums" not in long_text
     if function is not two_results and rows in (40, 37):  # one kernel, of several rows to a tile
         assert ".sums" in short and len(short) < 0.7 * len(long_text)
+
+
+@each_level
+def test_what_is_met_row_by_row_is_not_transposed_together(target):
+    """As many rows as lanes, and a read with neighbours along the rows, behind whose last nothing lies."""
+    lanes = target.lanes
+    rows, columns = lanes, lanes - 2
+    kernel = parse(
+        f"kernel rolled(x: f32[{rows},4], w: f32[{columns},4], c: f32[{columns},{rows}]) -> "
+        f"(y: f32[{rows},{columns}], z: f32[{rows},{columns}]) {{\n  parallel i:{columns} r:{rows}\n"
+        "  t = sum(k:4) (x[r, k] * w[i, k])\n  y[r, i] = exp(t)\n  z[r, i] = (c[i, r] * exp(t))\n}"
+    )
+    how = schedule(f"collapse() vectorise(i) block(i, {lanes}) peel(i) tile(r, {lanes}) roll(r)")
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(buffer.shape, dtype=np.float32) for buffer in kernel.inputs]
+    for found, wanted in zip(run_code(kernel, given, target, how), interpret(kernel, *given), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
