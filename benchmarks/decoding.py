@@ -1,28 +1,37 @@
-"""Decoding: a decoder like GPT-2 generates tokens, one traced step a token, beside torch's eager one.
+"""Decoding: a decoder like GPT-2 generates tokens, one traced step a token, beside torch and onnxruntime.
 
     python benchmarks/decoding.py [--threads 1 2] [--tokens 256] [--styles mask slice cat] [--write]
 
 768 wide, 12 heads, a vocabulary of 50257, cut to 6 blocks, batch 1, float32, greedy.  A style is how the step
 remembers: "mask" writes keys and values into a cache at the token's place and attends over all of it with a
-mask; "slice" attends over its beginning; "cat" makes a longer one.  For each, and each number of threads in
-a process of its own: what all tokens take with compiling, once; then tokens a second, the contenders in turns
-of 8 tokens, least and median; and the share of the memory's bandwidth that reading every weight once a token
-is.  The bandwidth is that of the same run: 1 GiB read by two threads.  --write puts the table into
-results/decoding.txt.
+mask; "slice" attends over its beginning; "cat" makes a longer one.  torch's step is the same one, eager.
+onnxruntime's is always "cat", exported by torch: past keys and values go in, present ones come out, bound
+where they lie and handed over as the next past; all its optimisations are on.  For each style, and each
+number of threads in a process of its own: what all tokens take, once, with compiling or making the session,
+but not with exporting, whose time is told apart; then tokens a second, the contenders in turns of 8 tokens,
+at best and in the median; and the share of the memory's bandwidth that reading every weight once a token
+is.  A turn begins after a rest, in which all threads fall asleep.  The bandwidth is that of the same run: 1
+GiB read by two threads.  "Same" is the share of tokens on which all contenders agree.  --write puts the table
+into results/decoding.txt.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import io
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import cache
 from importlib.util import find_spec
-from time import perf_counter
+from itertools import chain
+from time import perf_counter, sleep
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,11 +39,18 @@ from contest import RESULTS, distance, where
 
 WIDTH, HEADS, DEPTH, WORDS = 768, 12, 6, 50257
 TURN = 8  # tokens
+REST = 0.1  # seconds: onnxruntime's threads look for work for 0.06 of it (EPYC, two threads)
 STYLES = ("mask", "slice", "cat")
+NAMES = ["traced", "torch"] + ["onnxruntime"] * bool(find_spec("onnxruntime") and find_spec("onnx"))
+PAST = [f"{what}{i}" for i in range(DEPTH) for what in ("keys", "values")]
 
 
 def decoder(library: Any, longest: int) -> Any:
-    """The network, with weights that do not depend on the library."""
+    """The network, with weights that do not depend on the library.
+
+    They are so large that nearly every token is another: a step that forgets the past, or errs in the place,
+    generates other ones.
+    """
     nn = library.nn
 
     class Block(nn.Module):
@@ -61,18 +77,21 @@ def decoder(library: Any, longest: int) -> Any:
 
     model, rng = Decoder().eval(), np.random.default_rng(0)
     with library.no_grad():
-        for p in model.parameters():
-            drawn = rng.standard_normal(tuple(p.shape), dtype=np.float32) * 0.02
-            p.copy_(library.tensor(drawn + (p.ndim == 1)))
+        for name, p in model.named_parameters():
+            drawn = rng.standard_normal(tuple(p.shape), dtype=np.float32) * 0.1
+            p.copy_(library.tensor(drawn + ("norm" in name and name.endswith("weight"))))
     return model
 
 
 def stepper(library: Any, model: Any, style: str, longest: int) -> Any:
-    """One token's step: (token, place, memory) -> (the next token, memory)."""
+    """One token's step: (token, place, memory) -> (the next token, memory).
+
+    A place is a number, or i64[1,1].
+    """
     attention = library.nn.functional.scaled_dot_product_attention
 
     def step(token, at, memory):
-        place = library.tensor([[at]])
+        place = at if isinstance(at, library.Tensor) else library.tensor([[at]])
         x = model.tokens(token) + model.places(place)
         mask = (library.arange(longest) <= place[0])[None, None, :] if style == "mask" else None
         kept = []
@@ -94,6 +113,60 @@ def stepper(library: Any, model: Any, style: str, longest: int) -> Any:
     return step
 
 
+def onnx_bytes(model: Any) -> bytes:
+    """The step of style "cat" as an ONNX model, of which the past's length is dynamic."""
+    import torch
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.step = model, stepper(torch, model, "cat", 0)
+
+        def forward(self, token, at, *past):
+            token, kept = self.step(token, at, zip(past[::2], past[1::2]))
+            return token, *chain(*kept)
+
+    file, number = io.BytesIO(), torch.tensor([[3]])
+    past = [torch.zeros(1, HEADS, 3, WIDTH // HEADS)] * len(PAST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Step().eval(), (number, number, *past), file, dynamo=False, opset_version=18,
+            input_names=["token", "at", *PAST], output_names=["next", *(f"{x}_present" for x in PAST)],
+            dynamic_axes={x: {2: "past"} for x in PAST} | {f"{x}_present": {2: "present"} for x in PAST},
+        )  # fmt: skip
+    return file.getvalue()
+
+
+def onnx_stepper(model: bytes, threads: int) -> tuple[Any, Any]:
+    """onnxruntime as the library that Generation needs, and its step, whose first call makes the session."""
+    import onnxruntime
+
+    @cache
+    def session() -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def step(token: Any, at: int, memory: Any) -> Any:
+        binding = session().io_binding()
+        binding.bind_cpu_input("token", token)
+        binding.bind_cpu_input("at", np.array([[at]]))
+        for name, value in zip(PAST, chain(*memory)):
+            binding.bind_ortvalue_input(name, value)
+        for output in session().get_outputs():
+            binding.bind_output(output.name)
+        session().run_with_iobinding(binding)
+        token, *kept = binding.get_outputs()
+        return token.numpy(), zip(kept[::2], kept[1::2])
+
+    def zeros(size: tuple[int, ...]) -> Any:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(size, np.float32))
+
+    return SimpleNamespace(zeros=zeros, tensor=np.array, no_grad=nullcontext), step
+
+
 class Generation:
     """A contender's tokens so far."""
 
@@ -104,11 +177,12 @@ class Generation:
 
     def run(self, count: int) -> float:
         """Generate so many more; the seconds that takes."""
+        sleep(REST)
         start = perf_counter()
         with self.library.no_grad():
             for _ in range(count):
                 self.token, self.memory = self.step(self.token, len(self.told), self.memory)
-                self.told.append(int(self.token))
+                self.told.append(self.token.item())
         return perf_counter() - start
 
 
@@ -135,33 +209,39 @@ def rows(threads: int, tokens: int, styles: list[str]) -> list[str]:
     models = {library: decoder(library, tokens) for library in (lamina, torch)}
     read = sum(p.nbytes for p in models[torch].parameters())
     read -= sum(m.weight.nbytes for m in (models[torch].tokens, models[torch].places))
+    start = perf_counter()
+    graph = onnx_bytes(models[torch]) if "onnxruntime" in NAMES else b""
+    exporting = perf_counter() - start
     for style in styles:
         steps = {library: stepper(library, model, style, tokens) for library, model in models.items()}
         traced = lamina.jit.trace(steps[lamina], budget=None)
-        contenders = {lamina: traced, torch: steps[torch]}
-
-        def begun(contenders: Any = contenders, style: str = style) -> dict[Any, Generation]:
-            return {lib: Generation(lib, step, style, tokens) for lib, step in contenders.items()}
-
-        first, again = begun(), begun()
-        Generation(torch, steps[torch], style, tokens).run(1)
-        totals = {library: g.run(tokens) for library, g in first.items()}
-        same = math.fsum(a == b for a, b in zip(first[lamina].told, first[torch].told)) / tokens
-        recorded = traced.counts()["recorded"]
-        times: dict[Any, list[float]] = {library: [] for library in contenders}
-        for turn in range(tokens // TURN):
-            for library in (lamina, torch) if turn % 2 else (torch, lamina):
-                times[library].append(again[library].run(TURN) / TURN)
-        least, median = ({lib: of(t) for lib, t in times.items()} for of in (min, statistics.median))
-        lines.append(
-            f"{style:<8}{threads:>8}{recorded:>12}{same:>8.0%}{totals[lamina]:>9.2f}{totals[torch]:>8.2f}"
-            f"{1 / least[lamina]:>10.1f}{1 / median[lamina]:>8.1f}"
-            f"{1 / least[torch]:>8.1f}{1 / median[torch]:>8.1f}"
-            f"{read / least[lamina] / speed:>9.0%}{read / median[lamina] / speed:>7.0%}"
-            f"{read / least[torch] / speed:>7.0%}{read / median[torch] / speed:>7.0%}"
+        contenders = {"traced": (lamina, traced, style), "torch": (torch, steps[torch], style)}
+        if graph:
+            contenders["onnxruntime"] = *onnx_stepper(graph, threads), "cat"
+        first, again = (
+            {name: Generation(*contender, tokens) for name, contender in contenders.items()} for _ in range(2)
         )
+        Generation(*contenders["torch"], tokens).run(1)
+        totals = [generation.run(tokens) for generation in first.values()]
+        same = sum(len({*told}) == 1 for told in zip(*(g.told for g in first.values()))) / tokens
+        recorded = traced.counts()["recorded"]
+        times: dict[str, list[float]] = {name: [] for name in NAMES}
+        for turn in range(tokens // TURN):
+            for name in NAMES if turn % 2 else NAMES[::-1]:
+                times[name].append(again[name].run(TURN) / TURN)
+        speeds = [(1 / min(t), 1 / statistics.median(t)) for t in times.values()]
+        cells = [f"{total:.2f}" for total in totals]
+        cells += [f"{best:.1f} ({median:.1f})" for best, median in speeds]
+        cells += [f"{best * read / speed:.0%} ({median * read / speed:.0%})" for best, median in speeds]
+        lines.append(f"{style:<8}{threads:>8}{recorded:>12}{same:>8.0%}{row(cells)}")
     lines.append(f"  {read / 1e6:.0f} MB of weights a token; two threads read {speed / 1e9:.1f} GB/s")
+    if graph:
+        lines[-1] += f"; exporting for onnxruntime took {exporting:.1f} s"
     return lines
+
+
+def row(cells: list[str]) -> str:
+    return "".join(f"{cell:>14}" for cell in cells)
 
 
 def main() -> None:
@@ -178,15 +258,12 @@ def main() -> None:
     lines = [
         f"{where()}, {distance()}",
         f"{options.tokens} tokens of a decoder, {DEPTH} blocks of {WIDTH}, {HEADS} heads, {WORDS} words, "
-        "batch 1: seconds in all with compiling; tokens a second, at best and in the median; "
+        "batch 1: seconds in all with compiling; tokens a second, at best (and in the median); "
         "that of the bandwidth",
-        f"{'':<8}{'threads':>8}{'recordings':>12}{'same':>8}{'traced':>9}{'torch':>8}{'traced':>10}{'':>8}"
-        f"{'torch':>8}{'':>8}{'traced':>9}{'':>7}{'torch':>7}",
+        f"{'':<8}{'threads':>8}{'recordings':>12}{'same':>8}{row(NAMES * 3)}",
     ]
-    if not find_spec("onnxruntime"):
-        lines.append("onnxruntime is left out: it is not installed")
-    else:
-        lines.append("onnxruntime is left out: its models keep no cache that they write in place")
+    if "onnxruntime" not in NAMES:
+        lines.append("onnxruntime is left out: it or onnx is not installed")
     print("\n".join(lines), flush=True)
     rest = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}  # which slows NumPy's products
     with tempfile.TemporaryDirectory() as cache:
