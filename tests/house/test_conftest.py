@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import package_tree
 import pytest
-from conftest import function_of, is_drawn
+from sampling import function_of, is_drawn
 
 CASE = """
 import random
@@ -35,7 +35,8 @@ def tree(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "__init__.py").write_text("raise ImportError('imported under the name of its folder')\n")
     (tmp_path / "tests" / "test_case.py").write_text(CASE)
-    shutil.copy(package_tree.ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    for name in ("conftest.py", "sampling.py"):
+        shutil.copy(package_tree.ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(package_tree.ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 

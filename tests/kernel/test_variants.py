@@ -4,10 +4,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from conftest import day
 from image_programs import Builder
 from native import run_code
 from probes import PROBES
+from sampling import day
 from test_kernel_llvm import close
 from test_matmul import form, stated
 from training_programs import gradients
