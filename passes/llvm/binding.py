@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -31,6 +32,7 @@ from .units import lower, symbol
 # Of the code generator: 1, 2 and 3 take equally long and give the same speed, 0 takes a third and gives half.
 OPTIMISATION = 2
 ELF = b"\x7fELF"  # what an object file begins with
+WAIT = 1.0  # seconds from one look at who waits for LLVM's thread to the next
 
 _LOCK = llvm.ffi.lib._lock._lock  # llvmlite holds it for the length of every call
 hold_across_forks(_LOCK)
@@ -54,7 +56,7 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
         while _LOCK._is_owned():  # and this thread is in no call of llvmlite's
             _LOCK.release()
         found: list[Any] = []
-        running = threading.Lock()
+        running, process = threading.Lock(), os.getpid()
         running.acquire()
 
         def run() -> None:
@@ -70,7 +72,9 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
             _thread.start_new_thread(run, ())
         except RuntimeError:
             return function(*args)
-        running.acquire()
+        while not running.acquire(timeout=WAIT):
+            if os.getpid() != process:  # a signal's handler forked, and the thread is not here
+                raise KernelError("a process forked from one that makes machine code has none of it")
         answer, error = found
         if error is not None:
             raise error

@@ -13,25 +13,23 @@ from itertools import groupby, product
 from math import prod
 
 from ...ir.dims import Dim
-from ...ir.errors import KernelError, Unsayable
+from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Reduce, names
-from ...ir.kernel.scalar import Read, ref, walk
+from ...ir.kernel.scalar import ref
 from ...ir.kernel.types import NUMPY
 from ..schedules.default import default_schedule, lanes_apart, unit_axes
 from ..schedules.language import Language
-from ..schedules.steps import Copy, Roll, Schedule, Stream, Strips
+from ..schedules.steps import Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
 from .emit import Emitter
 from .lane_sums import lane_sums
-from .memory import CopiedStrip
+from .long_sums import long_sums
 from .ranges import OPEN, Int, Name, Range, either
 from .writer import ELEMENTS, HIGH, LOW, Point, Value, effect
 
 MOST_PEELED = 4  # tiles at one end of a row that have code of their own; more are a loop, and test each tap
 Act = Callable[[list[Point]], None]
-LINES = 256  # elements: rows as far apart fall on few lines of a cache
-WAITING = "waiting sums"  # in a point, beside its axes: which of a unit's sums on the stack are its own
 
 
 def lower(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> str:
@@ -103,7 +101,7 @@ class Units(Emitter):
         ]
         tiles = partial(self.tiles, self.gone_along, corner)
         if schedule.has(Strips) and schedule.axis in corner:
-            self.long_sums(corner, points)
+            long_sums(self, corner, points)
         elif schedule.has(Strips):
             self.strips(points)
         elif schedule.axis is None or schedule.axis not in corner:
@@ -387,124 +385,6 @@ class Units(Emitter):
             self.line(f"store {value}, ptr {self.address(element, array, 0, k * self.lanes)}, align 64")
         return array, values[0]
 
-    # ---- a unit of long sums of products
-    def long_sums(self, corner: dict[str, Int], points: list[Point]) -> None:
-        """A unit's sums strip by strip of what is summed: a strip of both factors stays in the nearer caches
-        while all tiles pass over it, and the sums of the others wait on the stack.
-
-        points: of the axes that have one tile in a unit.
-        """
-        (strips,) = self.schedule.of(Strips)
-        (stage,) = (stage for stage in self.kernel.stages if isinstance(stage, Reduce))
-        sums = WaitingSums(self, self.kernel.dtypes[stage.name], self.vectors_waiting(len(points)))
-        length = self.extent(self.kernel.extents[strips.axis])
-
-        def add(at: list[Point]) -> None:
-            sums.store(at, self.accumulate(stage, at, sums.load(at)))
-
-        def strip(index: Int) -> None:
-            self.limits = {strips.axis: (index, self.minimum(self.sum(index, strips.size), length))}
-            for copy in self.schedule.of(Copy):
-                self.copied[copy.buffer] = self.copy_strip(copy, strips, stage, corner | points[0])
-            self.each_tile(corner, points, add)
-            self.limits, self.copied = {}, {}
-
-        def finish(at: list[Point]) -> None:
-            self.bind(stage.name, at, sums.load(at))
-            self.tile(at)
-
-        sums.clear()
-        self.loop(0, length, strips.size, [], effect(strip), nonempty=False)
-        self.summed = {stage.name}
-        self.each_tile(corner, points, finish)
-        self.summed = set()
-
-    def copy_strip(self, copy: Copy, strips: Strips, stage: Reduce, corner: dict) -> CopiedStrip:
-        """Copies what a unit reads of a buffer in this strip, row by row in whole vectors.  A unit at the end
-        of the axis, that has fewer points, begins as much earlier."""
-        reads = [e for e in walk(stage.value) if isinstance(e, Read) and e.buffer == copy.buffer]
-        buffer, extent = self.kernel.buffers[copy.buffer], self.kernel.extents[copy.axis]
-        count = min(self.schedule.block(copy.axis), extent) if isinstance(extent, int) else 0
-        if len(reads) != 1 or count < self.lanes or buffer.offset(reads[0].index).coefficient(copy.axis) != 1:
-            raise Unsayable(f"{self.kernel.name}: {copy} is for rows of whole vectors", f"at: {stage}")
-        (access,), element = reads, ELEMENTS[buffer.dtype]
-        pitch = -(-count // self.lanes) * self.lanes
-        pitch += self.lanes if pitch % LINES == 0 else 0  # else each row begins on the same lines of a cache
-        array = self.slot(f"[{pitch * strips.size} x {element}]", 1)
-        start = self.minimum(self.whole(Affine(((copy.axis, 1),)), corner_point(corner)), extent - count)
-        first, end = self.limits[strips.axis]
-        made = CopiedStrip(array, pitch, copy.axis, start, count, strips.axis, first, strips.size)
-
-        def vector(step: Int, at: Int) -> None:
-            base = self.minimum(at, count - self.lanes) if count % self.lanes else at
-            point = corner_point(corner) | {strips.axis: (step, 0), copy.axis: (self.sum(start, base), 0)}
-            for last in (0, self.lanes - 1):
-                ends = point | {copy.axis: (point[copy.axis][0], last)}
-                self.stays_inside(access, buffer, access.index, ends, [])
-            address = self.address(
-                element, f"%{buffer.name}.ptr", *self.linear(buffer.offset(access.index), point)
-            )
-            value = self.read(address, buffer.dtype, self.lanes)
-            row = self.minus(step, first)
-            self.ranges.declare(row, 0, strips.size - 1)
-            place = self.address(element, array, self.sum(self.times(row, pitch), base), 0)
-            self.line(f"store {value}, ptr {place}, align {NUMPY[buffer.dtype].itemsize}")
-
-        def row(step: Int) -> None:
-            self.loop(0, count, self.lanes, [], effect(partial(vector, step)))
-
-        self.loop(first, end, 1, [], effect(row), nonempty=False)
-        return made
-
-    @property
-    def panels_of_unit(self) -> int:
-        assert self.schedule.axis is not None
-        return self.schedule.block(self.schedule.axis) // self.panel_width
-
-    def vectors_waiting(self, points: int) -> int:
-        """Vectors of sums that a unit has, at so many points of its other axes."""
-        rows = prod(self.schedule.block(axis) for axis in self.gone_along)
-        return self.panels_of_unit * rows * points * self.schedule.vectors
-
-    def each_tile(self, corner: dict[str, Int], points: list[Point], act: Act) -> None:
-        """act(points) for each tile of a unit of several panels.  A point says at WAITING the number of its
-        first vector among those of the unit."""
-        axis, width, count = self.schedule.axis, self.panel_width, self.panels_of_unit
-        assert axis is not None
-        unit, each = self.panels[axis], self.vectors_waiting(len(points)) // count
-        first, last = self.times(unit, count), self.sum(self.extent(self.kernel.extents[axis]), width - 1)
-
-        def tiles(panel: Int) -> None:
-            number = self.minus(panel, first)
-            self.ranges.declare(number, 0, count - 1)  # the loop runs from `first` on, as often at most
-            self.panels[axis] = panel
-            here = corner | {axis: self.times(panel, width)}
-            self.panel(here, partial(self.row_tiles, corner, points, self.times(number, each)), act)
-
-        end = self.minimum(self.sum(first, count), self.integer("udiv", last, width))
-        self.loop(first, end, 1, [], effect(tiles))
-        self.panels[axis] = unit
-
-    def row_tiles(self, corner: dict[str, Int], points: list[Point], place: Int, act: Act) -> None:
-        """act(points) for each tile of a unit's rows; place: the number of the first one's first vector."""
-        vectors = self.schedule.vectors
-        if not self.gone_along:
-            act([p | {WAITING: (place, n * vectors)} for n, p in enumerate(points)])
-            return
-        (axis,) = self.gone_along
-        size, block = self.schedule.tiles.get(axis, 1), self.schedule.block(axis)
-        extent = self.kernel.extents[axis]
-        left = self.minimum(block, self.minus(self.extent(extent), corner[axis]))
-
-        def tile(number: Int) -> None:
-            base = self.overlapping(self.sum(corner[axis], self.times(number, size)), extent, size)
-            start = self.sum(place, self.times(number, size * len(points) * vectors))
-            at = [p | {axis: (base, k)} for k in range(size) for p in points]
-            act([p | {WAITING: (start, n * vectors)} for n, p in enumerate(at)])
-
-        count = self.integer("udiv", self.sum(left, size - 1), size)
-        self.loop(0, count, 1, [], effect(tile))
-
     # ---- a unit with all taps of a window
     def strips(self, points: list[Point]) -> None:
         """The sums at all points of the axes that a unit goes along (a window's taps), strip by strip.
@@ -568,56 +448,6 @@ class Units(Emitter):
         axis, *rest = axes
         body = effect(lambda index: self.each(rest, point | {axis.name: (index, 0)}, act))
         self.loop(0, int(axis.extent), 1, [], body, nonempty=False)
-
-
-def corner_point(corner: dict) -> Point:
-    """The point at a unit's corner."""
-    return {axis: at if isinstance(at, tuple) else (at, 0) for axis, at in corner.items()}
-
-
-class WaitingSums:
-    """The sums of a unit's tiles, in vectors on the stack, each where its point says at WAITING."""
-
-    def __init__(self, units: Units, dtype: str, count: int):
-        self.units, self.dtype, self.count = units, dtype, count
-        self.type = units.vector(ELEMENTS[dtype])
-        self.align = units.lanes * NUMPY[dtype].itemsize
-        self.start = units.slot(f"[{count} x {self.type}]", 0)
-
-    def clear(self) -> None:
-        units, zero = self.units, self.units.constant(0, self.dtype, True)
-
-        def one(index: Int) -> None:
-            place = units.address(self.type, self.start, index, 0)
-            units.line(f"store {zero}, ptr {place}, align {self.align}")
-
-        units.loop(0, self.count, 1, [], effect(one))
-
-    def load(self, points: list[Point]) -> list[Value]:
-        units = self.units
-        return [units.read(place, self.dtype, units.lanes, self.align) for place in self.places(points)]
-
-    def store(self, points: list[Point], sums: list[Value]) -> None:
-        for place, value in zip(self.places(points), sums, strict=True):
-            self.units.line(f"store {value}, ptr {place}, align {self.align}")
-
-    def places(self, points: list[Point]) -> list[str]:
-        """The addresses.  Raises KernelError where one may lie beyond the array."""
-        units, axis = self.units, self.units.schedule.axis
-        assert axis is not None
-        found = []
-        for point in points:
-            base, first = point[WAITING]
-            number = first + point[axis][1] // units.lanes
-            low, high = (end + number for end in units.ranges.of(base))
-            if low <= high and (low < 0 or high >= self.count):
-                raise KernelError(
-                    f"{units.kernel.name}: a tile's sums may leave their {self.count} vectors on the stack",
-                    f"it takes {low} to {high}",
-                    f"schedule: {units.schedule}",
-                )
-            found.append(units.address(self.type, self.start, base, number))
-        return found
 
 
 def symbol(kernel: Kernel) -> str:

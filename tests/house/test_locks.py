@@ -12,6 +12,7 @@ MAKERS = {"Lock", "RLock", "allocate_lock", "Condition", "Semaphore", "BoundedSe
 MODULES = {"threading", "_thread"}
 
 REVIEWED = {
+    ("passes/llvm/binding.py", "call"): "who waits for it looks whether it is another process now",
     ("ir/locks.py", "<module>"): "_forking, which _heal makes new",
     ("ir/locks.py", "fork_safe_lock"): "taken for the length of each fork",
     ("runtime/native.py", "_load"): "where it is taken, the call has a frame of its own",

@@ -81,6 +81,42 @@ def test_no_interrupt_has_the_main_thread_enter_llvm():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+FORKED = """
+import os
+import signal
+import time
+from lamina.ir.errors import KernelError
+from lamina.passes.llvm import binding
+
+child = -1
+
+def fork(*_):
+    global child
+    child = os.fork()
+
+@binding.apart
+def long():
+    time.sleep(0.5)
+
+binding.WAIT = 0.05
+signal.signal(signal.SIGALRM, fork)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+try:
+    long()
+    failed = False
+except KernelError:
+    failed = True
+if child == 0:
+    os._exit(10 + failed)
+assert not failed and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+"""
+
+
+def test_a_child_does_not_wait_for_its_parents_thread():
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_what_llvm_refuses_is_raised_to_who_asked():
     with pytest.raises(binding.KernelError, match="LLVM refuses the emitted text"):
         binding.emit_object("define", binding.host_target())
