@@ -225,9 +225,10 @@ class Memory(Expressions):
         copy, element = self.copied[access.buffer], ELEMENTS[buffer.dtype]
         (base, offset), (step, ahead) = point[copy.axis], point[copy.summed]
         row, column = self.minus(step, copy.first), self.minus(base, copy.start)
-        tile = self.schedule.tiles.get(copy.axis, 1)
+        tile, block = self.schedule.tiles.get(copy.axis, 1), self.schedule.block(copy.axis)
+        block = min(block, int(self.kernel.extents[copy.axis]))
         self.ranges.declare(row, 0, copy.size - 1)  # the strip's loop begins with `first`
-        self.ranges.declare(column, 0, copy.count - tile)  # tiles overlap where a unit has fewer rows
+        self.ranges.declare(column, 0, block - tile)  # tiles overlap where a unit has fewer rows
         low, high = self.ranges.of(column)
         if low + offset < 0 or high + offset >= copy.count or ahead or self.ranges.of(row)[1] >= copy.size:
             raise KernelError(

@@ -295,7 +295,7 @@ FAMILIES = {  # the edit, and a call whose schedule a pass has chosen
 
 
 def refused(edit: tuple[str, str, str], kernel, how, monkeypatch) -> None:
-    """That an edit of the writer of units, or of what it is made with, is refused where the kernel is written."""
+    """That an edit of the writer of units, or of what it uses, is refused where the kernel is written."""
     module, right, wrong = edit
     units = importlib.import_module("lamina.passes.llvm.units")
     units.Units(kernel, how, AVX2).function()
