@@ -140,7 +140,9 @@ def _row_tiles(units: Units, corner: dict[str, Int], points: list[Point], place:
     left = units.minimum(block, units.minus(units.extent(extent), corner[axis]))
 
     def tile(number: Int) -> None:
-        base = units.overlapping(units.sum(corner[axis], units.times(number, size)), extent, size)
+        # Held to the axis even where tiles fill it: ranges do not tell that a later unit has fewer of them.
+        last = units.integer("sub", units.extent(extent), size)
+        base = units.minimum(units.sum(corner[axis], units.times(number, size)), last)
         start = units.sum(place, units.times(number, size * len(points) * vectors))
         at = [p | {axis: (base, k)} for k in range(size) for p in points]
         act([p | {WAITING: (start, n * vectors)} for n, p in enumerate(at)])
