@@ -103,6 +103,7 @@ gru_layer = define(
         sample((3, 2, 9), (2, 3), (9, 3), (9,), back=True),
         sample((5, 0, 6), (0, 2), (6, 2), (6,)),
         sample((4, 17, 99), (17, 33), (99, 33), (99,)),
+        sample((2, 45, 9), (45, 3), (9, 3), back=True),  # in two blocks of rows
     ],
     inapplicable=LAYER_SIZES,
     dtypes="float",
@@ -274,6 +275,7 @@ gru_layer_backward = define(
         sample((3, 2, 3), None, None, (9, 3), (3, 2, 3), (3, 2, 9), (3, 2, 3), back=True),
         sample(None, (5, 0, 6), None, (6, 2), (5, 0, 2), (5, 0, 6), (5, 0, 2)),
         sample((4, 17, 33), None, None, (99, 33), (4, 17, 33), (4, 17, 99), (4, 17, 33)),
+        sample((2, 45, 3), None, None, (9, 3), (2, 45, 3), (2, 45, 9), (2, 45, 3)),
     ],
     inapplicable=LAYER_SIZES,
     dtypes="float",

@@ -103,6 +103,7 @@ lstm_layer = define(
         sample((3, 2, 12), (2, 3), (2, 3), (12, 3), (12,), back=True),
         sample((5, 0, 8), (0, 2), (0, 2), (8, 2), (8,)),
         sample((4, 17, 132), (17, 33), (17, 33), (132, 33), (132,)),
+        sample((2, 45, 12), (45, 3), (45, 3), (12, 3), back=True),  # in two blocks of rows
     ],
     inapplicable=LAYER_SIZES,
     dtypes="float",
@@ -274,6 +275,7 @@ lstm_layer_backward = define(
         sample((3, 2, 3), None, None, (2, 3), (12, 3), (3, 2, 3), (3, 2, 12), back=True),
         sample((5, 0, 2), (5, 0, 2), None, (0, 2), (8, 2), (5, 0, 2), (5, 0, 8)),
         sample((4, 17, 33), (4, 17, 33), None, (17, 33), (132, 33), (4, 17, 33), (4, 17, 132)),
+        sample((2, 45, 3), None, (2, 45, 12), (45, 3), (12, 3), (2, 45, 3), (2, 45, 12)),
     ],
     inapplicable=LAYER_SIZES,
     dtypes="float",

@@ -96,6 +96,7 @@ rnn_layer = define(
         sample((3, 2, 3), (2, 3), (3, 3), (3,), nonlinearity="relu"),
         sample((5, 0, 2), (0, 2), (2, 2), (2,)),
         sample((4, 17, 33), (17, 33), (33, 33), (33,)),
+        sample((2, 45, 3), (45, 3), (3, 3), back=True),  # in two blocks of rows
     ],
     inapplicable=LAYER_SIZES,
     dtypes="float",
@@ -193,6 +194,7 @@ rnn_layer_backward = define(
         sample((3, 2, 3), (3, 3), Operand((3, 2, 3), away_from=(0.0,)), nonlinearity="relu"),
         sample((5, 0, 2), (2, 2), (5, 0, 2)),
         sample((4, 17, 33), (33, 33), (4, 17, 33)),
+        sample((2, 45, 3), (3, 3), (2, 45, 3)),
     ],
     inapplicable=LAYER_SIZES,
     dtypes="float",
