@@ -6,7 +6,9 @@ import _thread
 import ctypes
 import math
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, wraps
@@ -69,18 +71,28 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
         # Not threading's: an interrupt while that waits for its thread to begin may come out as the same
         # error as that there are no more threads to be had.
         try:
-            _thread.start_new_thread(run, ())
+            thread = _thread.start_new_thread(run, ())
         except RuntimeError:
             return function(*args)
         while not running.acquire(timeout=WAIT):
             if os.getpid() != process:  # a signal's handler forked, and the thread is not here
                 raise KernelError("a process forked from one that makes machine code has none of it")
+        _see_off(thread)
         answer, error = found
         if error is not None:
             raise error
         return answer
 
     return call
+
+
+def _see_off(thread: int) -> None:
+    """Let a thread that has done its work come to its end, before Python's own takes away what it still looks
+    at.  Not for ever: another may have its number by now."""
+    for _ in range(1000):
+        if thread not in sys._current_frames():
+            return
+        time.sleep(0)
 
 
 @cache

@@ -155,8 +155,6 @@ SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in (64, 300, 2000, 4000, 9
 @pytest.mark.parametrize("kilobytes", [0, 1000, *SLOW])
 def test_a_process_at_its_limit_goes_on(kilobytes):
     environment = os.environ | {"LAMINA_NATIVE": "1", "LAMINA_CACHE_DIR": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(kilobytes)], capture_output=True, text=True, timeout=100,
-        env=environment,
-    )  # fmt: skip
+    command = [sys.executable, "-X", "faulthandler", "-c", CHILD, str(kilobytes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
