@@ -8,7 +8,9 @@ from typing import Any
 
 from ..ir.specialise import sized
 
-MOST = 64  # sets of sizes whose code is kept
+# Sets of sizes that are kept: where one code serves all they are some 20 KB each, and a millisecond to make
+# (200 sizes of an LeNet in turn took three times as long with 64); else each has code of its own.
+MOST, MOST_OWN = 256, 64
 AT_ONCE = 8  # sets that have code as soon as they are met; others when they come again
 
 
@@ -31,7 +33,7 @@ class Sized:
         found = self._made.get(sizes)
         if found is None:
             is_new = sizes not in self._met and len(self._met) >= AT_ONCE
-            if len(self._met) >= 64 * MOST:
+            if len(self._met) >= 16 * MOST:
                 self._met.clear()
             self._met.add(sizes)
             self._may(is_new)
@@ -46,7 +48,8 @@ class Sized:
 
     def put(self, sizes: tuple[int, ...], made: Any) -> Any:
         self._made[sizes] = made
-        while len(self._made) > MOST:
+        most = MOST if getattr(made, "unfit", "its own") == "" else MOST_OWN
+        while len(self._made) > most:
             self._made.popitem(last=False)
         return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import lamina
 from lamina import jit, nn, profiler
 from lamina.ir.dims import hints, limits
 from lamina.ir.errors import ArgumentError
-from lamina.jit import backend
+from lamina.jit import backend, sized
 from lamina.jit.sized import Sized
 from lamina.nn import functional as F
 from lamina.passes.llvm.binding import host_target
@@ -828,3 +829,13 @@ def test_explain_tells_whether_code_is_for_all_sizes():
         parts(tensor(n, 4))
     assert "\n    code for all sizes\n" in whole.explain(detail=True)
     assert "\n    code for each set of sizes: sort has no kernel\n" in parts.explain(detail=True)
+
+
+@pytest.mark.parametrize(("unfit", "kept"), [("", 5), ("sort has no kernel", 3)])
+def test_more_sets_of_sizes_are_kept_where_one_code_serves_all(unfit, kept, monkeypatch):
+    monkeypatch.setattr(sized, "MOST", 5)
+    monkeypatch.setattr(sized, "MOST_OWN", 3)
+    held = Sized(("s1",), lambda sizes: SimpleNamespace(unfit=unfit), lambda is_new: None)
+    for n in range(9):
+        held.of((n,))
+    assert len(held) == kept and held.known((8,)) and not held.known((8 - kept,))
