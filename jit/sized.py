@@ -9,7 +9,7 @@ from typing import Any
 from ..ir.specialise import sized
 
 # Sets of sizes that are kept: where one code serves all they are some 20 KB each, and a millisecond to make
-# (200 sizes of an LeNet in turn took three times as long with 64); else each has code of its own.
+# (200 sizes of a LeNet in turn took three times as long with 64); else each has code of its own.
 MOST, MOST_OWN = 256, 64
 AT_ONCE = 8  # sets that have code as soon as they are met; others when they come again
 

@@ -167,7 +167,7 @@ def _back(elements: dict, to_h: Any, weight: Any) -> tuple:
 
 
 def gru_layer_backward_reference(
-    to_output, to_gates, to_candidates, weight, states, gates, candidates, *, back, split=True
+    to_output, to_gates, to_candidates, weight, states, gates, candidates, *, back
 ):
     given = {"to_output": to_output, "to_gates": to_gates, "to_candidates": to_candidates}
     given |= {"states": states, "gates": gates, "candidates": candidates}

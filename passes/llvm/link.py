@@ -439,7 +439,7 @@ class _Main:
         self.bodies.append(_function(f"void @{symbol}(ptr %table, i64 %lo, i64 %hi)", self.lines, "ret void"))
         self.lines = outside
         lanes = self.plan.lanes[step]
-        count = self.number(shares(step) if is_split(step.rows) else step.count)
+        count = self.number(shares(step) if is_split(step.rows) else step.count)  # of what %lo, %hi number
         if lanes == 1:
             self.lines.append(f"  call void @{symbol}(ptr %table, i64 0, i64 {count})")
             return
@@ -473,12 +473,8 @@ class _Main:
 
         def loop(low: str) -> tuple[str, str, str]:
             """Begin one: its index, where that is held, and its label."""
-            label = f"loop{self.count}"
-            self.lines += [
-                f"  store i64 {low}, ptr {(at := counters.pop())}, align 8",
-                f"  br label %{label}",
-            ]
-            self.lines.append(f"{label}:")
+            label, at = f"loop{self.count}", counters.pop()
+            self.lines += [f"  store i64 {low}, ptr {at}, align 8", f"  br label %{label}", f"{label}:"]
             return self.name(f"load i64, ptr {at}, align 8"), at, label
 
         def end(index: str, at: str, label: str, high: str) -> None:

@@ -31,6 +31,9 @@ from lamina.passes.schedules.steps import Winograd
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2
 
+# All of them each day, in two seconds: an edit that no longer stands, or that nobody sees, is found at once.
+pytestmark = pytest.mark.sampled(1)
+
 
 def broken(name: str, right: str, wrong: str) -> ModuleType:
     return edited(f"lamina.passes.llvm.{name}", right, wrong)
