@@ -22,6 +22,7 @@ COMPILING = "it is being compiled"
 BUSY = "another thread drew random numbers, or wrote what this call reads, meanwhile"
 TIMED = "it was timed, to know what tracing saves"
 SPARED = "a further recording waits until it may pay off"
+SHORT = "there is too little memory to record it"
 RESIZED = "code for these sizes waits until it may pay off"
 PASSING = (COMPILING, BUSY, TIMED)  # reasons of eager calls that pass by themselves
 FEW = 0.1  # of all calls: so many may be recorded anew before that is a cause of slowness

@@ -29,6 +29,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from ..ir.graph import Graph
 from ..ir.specialise import specialise
 from ..nn import Module
+from ..passes.llvm import headroom
 from ..runtime import memory, modes, workers
 from ..runtime.graph import Leaf
 from ..runtime.interrupts import let_through
@@ -55,7 +56,7 @@ from .quick import AFTER, MISS, quick
 from .recorder import Recorder
 from .recording import Recording, finished
 from .replay import Busy, Call, Missed, Raised, Unready, choose, take
-from .report import BUSY, COMPILING, PASSING, RESIZED, SPARED, TIMED, Log
+from .report import BUSY, COMPILING, PASSING, RESIZED, SHORT, SPARED, TIMED, Log
 from .sized import Sized
 from .sources import Arg, Held
 from .targets import target_of
@@ -425,13 +426,14 @@ class TracedFunction:
     def _not_now(self) -> str | None:
         """Why a call that no recording fits is not recorded now; None where it is."""
         ledger, log = self._ledger, self._log
-        if ledger.budget is None or not (log.paths or log.refusals):  # the first is always made
-            return None
-        if ledger.wants_to_time():
-            return TIMED
-        if self._being_built:
-            return COMPILING
-        return None if ledger.allows_recording(log.fares()) else SPARED
+        if ledger.budget is not None and (log.paths or log.refusals):  # the first is always made
+            if ledger.wants_to_time():
+                return TIMED
+            if self._being_built:
+                return COMPILING
+            if not ledger.allows_recording(log.fares()):
+                return SPARED
+        return None if headroom.is_there(headroom.TO_BEGIN) else SHORT
 
     def _told_or_blamed(self, tree: Tree, missed: Missed, S: list) -> list[str]:
         try:

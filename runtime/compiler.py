@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from ..passes import cache as disk
-from ..passes.llvm import helper
+from ..passes.llvm import headroom, helper
 from ..passes.llvm.binding import OPTIMISATION, emit_object, identity
 from ..passes.llvm.headroom import ShortError
 from ..passes.schedules.target import Target
@@ -48,6 +48,7 @@ class Compiler:
     """Compiles texts as they come.  Used with `with`, so that no helper outlives it.
 
     expected: lines of text that are to come, if somebody knows: where they are worth a helper, it begins now.
+    Raises ShortError where there is no memory to begin with.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Compiler:
         helpers: int | None = None,
         expected: int = 0,
     ):
+        headroom.require(headroom.TO_BEGIN, "write")
         self.target, self.cache = target, cache or disk.default()
         self.hits = self.misses = 0
         self._identity = identity(target)

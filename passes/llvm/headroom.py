@@ -13,6 +13,10 @@ from typing import TextIO
 from ...ir.errors import KernelError
 
 LEAST = 16 << 20  # bytes that anything takes
+# Bytes without which nothing is recorded or written for LLVM.  Python's memory errors can be caught, but not
+# each: where it finds none for the frames of a deep call, Python 3.11 lets go once too often of the function
+# called, which dies while it is in use.
+TO_BEGIN = 4 << 20
 PER_LINE = 32 << 10  # bytes for each line of text that is compiled
 PER_BYTE = 4  # bytes for each of an object that is linked
 

@@ -27,6 +27,11 @@ def empty_cache(monkeypatch):
 
 
 @pytest.fixture
+def little_left(monkeypatch):
+    monkeypatch.setattr(headroom, "is_there", lambda nbytes: nbytes <= headroom.TO_BEGIN)
+
+
+@pytest.fixture
 def none_left(monkeypatch):
     monkeypatch.setattr(headroom, "is_there", lambda nbytes: False)
 
@@ -45,20 +50,38 @@ def refuse(error):
     return refused
 
 
-def test_without_memory_another_process_compiles(monkeypatch):
+def test_without_memory_another_process_compiles(request):
     wanted, begun = objects()
     assert begun == 0
-    monkeypatch.setattr(headroom, "is_there", lambda nbytes: False)
+    request.getfixturevalue("little_left")
     assert objects() == (wanted, 1)
 
 
-def test_without_memory_and_processes_it_is_an_error(none_left, monkeypatch):
+def test_without_memory_nothing_is_begun(none_left):
+    with pytest.raises(ShortError, match="too little memory to write machine code"):
+        objects()
+    f = jit.trace(lambda x: (x * 2.75).relu() + 1)
+    for _ in range(3):
+        assert np.array_equal(f(x := lamina.linspace(-1, 1, 7)).numpy(), f.__wrapped__(x).numpy())
+    assert "there is too little memory to record it" in f.explain(detail=True)
+
+
+def test_what_was_not_begun_is_once_there_is_memory(monkeypatch):
+    f, x = jit.trace(lambda x: (x * 2.25).relu() + 1), lamina.ones(7)
+    with monkeypatch.context() as short:
+        short.setattr(headroom, "is_there", lambda nbytes: False)
+        f(x)
+    f(x), f(x)
+    assert "1 compiled call" in f.explain(detail=True)
+
+
+def test_without_memory_and_processes_it_is_an_error(little_left, monkeypatch):
     monkeypatch.setattr(module.subprocess, "Popen", refuse(BlockingIOError(11, "no more")))
     with pytest.raises(ShortError, match="too little memory to compile machine code"):
         objects()
 
 
-def test_a_process_that_ends_is_an_error(none_left, monkeypatch):
+def test_a_process_that_ends_is_an_error(little_left, monkeypatch):
     monkeypatch.setattr(module.helper, "__file__", os.devnull)
     with pytest.raises(ShortError, match="too little memory"):
         objects()
@@ -69,7 +92,7 @@ def test_linking_without_memory_is_an_error(none_left):
         binding.Library([], binding.host_target())
 
 
-def test_a_function_that_can_not_be_compiled_for_want_of_memory_runs_eagerly(none_left):
+def test_a_function_that_can_not_be_compiled_for_want_of_memory_runs_eagerly(little_left):
     f = jit.trace(lambda x: (x * 3.25).relu() + 1)
     x = lamina.linspace(-1, 1, 7)
     for _ in range(3):
