@@ -548,7 +548,7 @@ class TracedFunction:
                 return raw(result)
             if (modes.standing(), default_dtype()) != (before, dtype):
                 raise Refusal("it leaves another mode behind (gradients on or off, the default dtype)")
-            self._enter(tree, observer, recorder, result, seconds)
+            self._enter(tree, at, observer, recorder, result, seconds)
         except Refusal as refusal:
             self._log.refused(str(refusal))
             self._refuse(tree, at, observer, str(refusal))
@@ -629,7 +629,9 @@ class TracedFunction:
     def _grow(self, tree: Tree, observer: Facts) -> None:
         tree.slots = max(tree.slots, observer.guards.size)
 
-    def _enter(self, tree: Tree, observer: Facts, recorder: Recorder, result: Any, seconds: float) -> None:
+    def _enter(
+        self, tree: Tree, at: tuple, observer: Facts, recorder: Recorder, result: Any, seconds: float
+    ) -> None:  # fmt: skip
         """Compile a recording and offer it to later calls."""
         if recorder.reason is not None:
             raise Refusal(recorder.reason)
@@ -667,7 +669,8 @@ class TracedFunction:
         slots = sorted(observer.known.slots.values())
         arrays = recorder.arrays()
         conditions = Conditions(recording, self._registry, held, slots, arrays)
-        made, hung = tree.insert(recording, guards, conditions)
+        made, way = tree.insert(recording, guards, conditions)
+        hung = [(branches, branch) for branches, branch in way if branch not in branches]
         end = made[-1].end
         assert end is not None
         path = self._log.path(recording, sum(len(p.lines) for p in parts), made, seconds)
@@ -715,7 +718,7 @@ class TracedFunction:
 
         later = self._compile == "background"
         if later:
-            self._offer(tree, hung)
+            self._offer(tree, at, way)
             self._being_built.append(hung)
             beside.have_done(functools.partial(self._in_background, build, hung))
             return
@@ -723,7 +726,7 @@ class TracedFunction:
             build()
         except GradError as error:
             raise Refusal(str(error)) from None
-        self._offer(tree, hung)
+        self._offer(tree, at, way)
 
     def _for_sizes(
         self, recording: Recording, symbols: Mapping[str, int], make: Callable[[dict[str, int]], Any]
@@ -751,10 +754,22 @@ class TracedFunction:
         sized.of(sizes)
         return sized
 
-    def _offer(self, tree: Tree, hung: list[tuple[list[Branch], Branch]]) -> None:
-        for branches, branch in reversed(hung):  # the deepest first: who comes by must find all of a path
-            branches.append(branch)
-            self._watch(tree, branches, branch)
+    def _offer(self, tree: Tree, at: tuple, way: list[tuple[list[Branch], Branch]]) -> None:
+        """Let calls find a path, those that missed as this one did above all.
+
+        What led them astray has other guards and yet lets them in, so the path comes before it.
+        """
+        astray = tree.way_to(at[0])
+        for branches, branch in reversed(way):  # the deepest first: who comes by must find all of a path
+            is_new = branch not in branches
+            before = next((i for i, other in enumerate(branches) if other in astray), len(branches))
+            if not is_new:
+                if branches.index(branch) <= before:
+                    continue
+                branches.remove(branch)
+            branches.insert(before, branch)
+            if is_new:
+                self._watch(tree, branches, branch)
 
     def _in_background(self, build: Callable[[], None], hung: list) -> None:
         try:

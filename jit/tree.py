@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -272,6 +273,10 @@ class Tree:
             if branch.segment is not None:
                 yield from branch.segment.all()
 
+    def way_to(self, segment: Segment | None) -> list[Branch]:
+        """The branches that lead to a segment."""
+        return _way(self.branches, segment) or []
+
     def key(self, *described: Any) -> Key:
         return self._keys.setdefault(described, len(self._keys))
 
@@ -294,22 +299,23 @@ class Tree:
     def insert(
         self, recording: Recording, guards: Sequence[Guard], conditions: Conditions
     ) -> tuple[list[Segment], list[tuple[list[Branch], Branch]]]:
-        """Prepare a path: its new segments, and the branches to hang in, with where they belong.
+        """Prepare a path: its new segments, and its branches, those to hang in too, with where they belong.
 
         guards: of each stretch.  Raises Refusal where it contradicts what is known.
         """
         keys = self.keys_of(recording)
         cut = _Cut(self, recording, keys, conditions)
-        here, made, hung = self.branches, [], []
+        here, made, way = self.branches, [], []
         for number, question in enumerate(recording.questions):
             ask, nodes = cut.ask(number), cut.nodes(number)
             known = next((b for b in here if b.segment is not None and b.guard.same(guards[number])), None)
             if known is None or known.segment is None:
                 segment = cut.segment(number, ask, nodes)
                 made.append(segment)
-                hung.append((here, Branch(guards[number], segment)))
+                way.append((here, Branch(guards[number], segment)))
             else:
                 segment = known.segment
+                way.append((here, known))
                 if segment.ask is None or not segment.ask.same(ask):
                     raise Refusal("two runs on the same arguments and state did different things")
             cut.known.update(segment.outputs)
@@ -321,8 +327,19 @@ class Tree:
             if question.slot is not None and question.slot not in segment.slots:
                 segment.slots.append(question.slot)  # after its ways: an interrupt may come between
         last = cut.last()
-        hung.append((here, Branch(guards[len(recording.questions)], last)))
-        return [*made, last], hung
+        way.append((here, Branch(guards[len(recording.questions)], last)))
+        return [*made, last], way
+
+
+def _way(branches: Iterable[Branch], segment: Segment | None) -> list[Branch] | None:
+    for branch in branches:
+        if branch.segment is not None:
+            if branch.segment is segment:
+                return [branch]
+            way = _way(chain.from_iterable(branch.segment.branches.values()), segment)
+            if way is not None:
+                return [branch, *way]
+    return None
 
 
 class _Cut:
