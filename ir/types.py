@@ -69,7 +69,8 @@ CPU = Device("cpu")
 class Type:
     """dtype, shape and device of a value.  Make one with `type_of`.
 
-    `small`: a gradient rule may be handed the plain array of such a value.
+    `small`: a gradient rule may be handed the plain array of such a value.  `scalars`: Python numbers as
+    tensors beside it; what they are hangs on no size.
     """
 
     __slots__ = ("dtype", "shape", "device", "ndim", "small", "scalars", "_form", "__weakref__")
@@ -118,6 +119,7 @@ def _restore(dtype: str, shape: Shape, device: Device) -> Type:
 
 _recent: dict[tuple, Type] = {}  # strong and quick; only ever a memo
 _alive: WeakValueDictionary[tuple, Type] = WeakValueDictionary()  # every type there is
+_scalars: dict[tuple, dict] = {}  # of a dtype and device, beside what has dims and what has none
 _making = fork_safe_lock()
 
 
@@ -165,7 +167,8 @@ def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
             made.dtype, made.shape, made.device, made.ndim = dtype, shape, device, len(shape)
             floats = dtype.name in ("float32", "float64")
             made.small = known and device is CPU and floats and prod(shape) <= SMALL
-            made.scalars, made._form = {}, None
+            made.scalars = _scalars.setdefault((dtype, bool(shape), device), {})
+            made._form = None
             _alive[key] = made
         if len(_recent) >= TABLE_LIMIT:
             _recent.clear()

@@ -27,7 +27,7 @@ from ..ir.types import CPU, Type, type_of
 from . import below, modes
 from .autocasting import recast
 from .compound import NoArray, served
-from .forms import Form, form_of, plan_of
+from .forms import CallForm, Form, by_formulas, by_rules, form_of, form_of_call
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
@@ -133,12 +133,15 @@ def describe(x: Any) -> str:
 
 def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any]) -> Plan:
     """The plan for these operands; errors of inference get a line for each operand."""
+    types = tuple([None if x is None else x._meta for x in operands])
+    if (plan := by_formulas(op, types, attrs)) is not None:
+        return plan
     if not op.variadic and any([x is None for x in operands]):  # rules of shapes pass over absent ones
         known = _no_operand(op, zip(op.operands, operands, strict=False))
         if known is not None:
             raise known
     try:
-        return plan_of(op, tuple([None if x is None else x._meta for x in operands]), attrs)
+        return by_rules(op, types, attrs)
     except LaminaError as error:
         raise described(error, op, operands, describe) from None
     except Exception as error:
@@ -520,13 +523,13 @@ def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by these as the user spelled them."""
     plans: dict[Type, dict] = memo()
     named: dict[Type, dict] = memo()
-    formed: dict[tuple, Form] = memo()
+    formed: dict[tuple, Form | CallForm | int] = memo()
     is_view, copies = op.traits.view, op.traits.copies
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
         form = known_form(formed, input._meta, args, kwargs)
-        if form is not None and (plan := form.plan((input._meta,))) is not None:
+        if form is not None and type(form) is not int and (plan := form.plan((input._meta,))) is not None:
             table, key = (named, (args, tuple(kwargs.items()))) if kwargs else (plans, args)
             return remember(table.setdefault(input._meta, {}), key, plan)
         if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
@@ -546,8 +549,9 @@ def shaped(op: Op) -> Callable:
             if len(table) >= LIMIT:
                 table.clear()
             remember(table.setdefault(input._meta, {}), key, plan)
-            if op.name not in INSTEAD and (form := form_of(plan, op.bind, args, kwargs)) is not None:
-                remember(formed, (input._meta.form, args, *kwargs.items()), form)
+            if is_view or op.name not in INSTEAD:
+                key = (input._meta.form, args, *kwargs.items())
+                remember(formed, key, form_of(plan, op.bind, args, kwargs, formed.get(key, 0)))
         return plan
 
     def find(input, args, kwargs):
@@ -641,8 +645,8 @@ def shaped(op: Op) -> Callable:
     return apply if len(op.all_outputs) == 1 else apply_hiding
 
 
-def known_form(forms: dict[tuple, Form], kind: Type, args: tuple, kwargs: dict) -> Form | None:
-    """The form of a call's plans, by its operand's type and arguments; None for those without hash, too."""
+def known_form(forms: dict[tuple, Any], kind: Type, args: tuple, kwargs: dict) -> Any:
+    """The form of a call's plans, or how often such were met; None for arguments without hash, too."""
     try:
         return forms.get((kind.form, args, *kwargs.items())) if forms else None
     except TypeError:
@@ -789,7 +793,21 @@ def ternary(op: Op) -> Callable:
 def joined(op: Op) -> Callable:
     """A function of a sequence of tensors and a dimension."""
     plans: dict[tuple, Plan] = memo()
+    formed: dict[tuple, CallForm | int] = memo()
     slow = general(op)
+
+    def planned(key: tuple, tensors: Sequence, dim: int) -> Plan | None:
+        """The plan, remembered; None where some tensors are left out."""
+        form = formed.get(like := (dim, *[kind.form for kind in key[1:]]), 0)
+        if type(form) is not int and (plan := form.plan(key[1:])) is not None:
+            return remember(plans, key, plan)
+        operands, attrs = bound(op, (tensors, dim), {})
+        if len(operands) != len(tensors) or any(map(is_not, operands, tensors)):
+            return None
+        plan = known_plan(op, operands, attrs)
+        if type(form) is int:
+            remember(formed, like, form_of_call(plan, lambda given: op.bind(given, dim), form))
+        return remember(plans, key, plan)
 
     def apply(tensors=UNSAID, dim=UNSAID, *rest, **kwargs):
         if OPEN or kwargs or rest or type(tensors) not in _SEQUENCES or type(dim) is not int:
@@ -808,12 +826,11 @@ def joined(op: Op) -> Callable:
             return slow(tensors, dim)
         plan = plans.get(key)
         if plan is None:
-            operands, attrs = bound(op, (tensors, dim), {})
-            if len(operands) != len(tensors) or any(map(is_not, operands, tensors)):  # some were left out
-                return run_general(op, operands, attrs)
             if CHANGED and local.autocast is not None:
-                return run_general(op, operands, attrs)
-            plan = remember(plans, key, known_plan(op, operands, attrs))
+                return run_general(op, *bound(op, (tensors, dim), {}))
+            plan = planned(key, tensors, dim)
+            if plan is None:
+                return run_general(op, *bound(op, (tensors, dim), {}))
         if CHANGED:
             return run(op, plan, tuple(tensors))
         out = new(Tensor)

@@ -11,7 +11,7 @@ from ..ir.execute import operand_dtypes, plain
 from ..ir.graph import Builder
 from ..ir.op import Op
 from ..ir.types import CPU, Type, type_of
-from .kernels import choose, kind_key
+from .kernels import choose, kind_key, never_native
 from .of_symbols import of_symbols
 from .plan import Plan, memo, remember
 
@@ -33,7 +33,7 @@ class Form:
     for all sizes.
     """
 
-    __slots__ = ("first", "key", "shapes", "dtypes", "reference", "quick")
+    __slots__ = ("first", "key", "shapes", "dtypes", "reference", "quick", "plainly")
 
     def __init__(self, first: Plan, key: tuple):
         op, attrs, types = first.op, first.attrs, first.types
@@ -50,6 +50,7 @@ class Form:
         several = isinstance(op.infer(*types, **attrs), tuple)
         self.reference = plain(op, types, attrs, first.outs, several, conversions)
         self.quick = None if conversions else op.quick
+        self.plainly = self.quick is None and never_native(op, (*types, *first.outs))
 
     def plan(self, types: Types) -> Plan | None:
         """The plan for these types of this form; None where only the rules can say what is to be said."""
@@ -63,6 +64,9 @@ class Form:
         plan.flows = plan.writer = plan.note = plan.native = plan.whole = None
         if plan.op.traits.view:
             plan.link = first.link
+        if self.plainly:
+            plan.kernel = self.reference
+            return plan
         quick = self.quick and self.quick(types, plan.attrs)
         plan.kernel = choose(plan, quick or self.reference, self.key)
         return plan
@@ -86,33 +90,115 @@ class Form:
         return alike
 
 
-def plan_of(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
+class CallForm:
+    """The same for calls of one argument list, whose attributes are formulas of sizes, too.
+
+    first: the plan of such a call.  bind: gives operands and attributes for operands of other sizes.  Raises
+    LaminaError, TypeError where there are no formulas.
+    """
+
+    __slots__ = ("first", "dtype", "found", "conversions")
+
+    def __init__(self, first: Plan, bind: Callable[[tuple], tuple[tuple, dict]]):
+        op = first.op
+
+        def infer(types: Types, sizes: Mapping[str, int]) -> tuple[tuple[Type, dict], Sequence[Condition]]:
+            with Builder(op.name, sizes) as b:
+                given = tuple(map(b.param, types))
+                operands, attrs = bind(given)
+            if operands != given:
+                raise TypeError("the operands are not what was given")
+            with conditions(sizes=sizes) as needs:
+                made = op.infer(*types, **attrs)
+            if isinstance(made, tuple):
+                raise TypeError("there are several results")
+            return (made, attrs), (*b.conditions, *needs)
+
+        found = of_symbols(first.types, infer)
+        made, attrs = found.made
+        self.first, self.dtype = first, made.dtype
+        self.conversions = operand_dtypes(op, first.types, first.attrs)
+        self.found = found.function([made.shape], (attrs,))
+        if self.found(first.types) != (first.out.shape, first.attrs):
+            raise TypeError("the formulas are of another call")
+
+    def plan(self, types: Types) -> Plan | None:
+        """The plan for these types; None where only the rules can say what is to be said."""
+        found = self.found(types)
+        if found is None:
+            return None
+        first, plan, (shape, attrs) = self.first, object.__new__(Plan), found
+        op = first.op
+        plan.op, plan.types, plan.attrs, plan.out = op, types, attrs, type_of(self.dtype, shape)
+        plan.outs = outs = (plan.out,)
+        plan.simple, plan.recipes, plan.calls = first.simple, first.recipes, 0
+        plan.flows = plan.writer = plan.note = plan.native = plan.whole = None
+        kernel = op.quick(types, attrs) if op.quick is not None and not self.conversions else None
+        kernel = kernel or plain(op, types, attrs, outs, False, self.conversions)
+        if op.traits.view:
+            plan.link, plan.kernel = ((op.name, tuple(attrs.items())),), kernel
+        else:
+            plan.kernel = choose(plan, kernel)
+        return plan
+
+
+def by_formulas(op: Op, types: Types, attrs: dict[str, Any]) -> Plan | None:
+    """A new plan for these types, if there are formulas for it."""
+    if attrs and _in_vain.get(op, 0) >= VAIN:
+        return None
+    form = _forms.get(kind_key(op, attrs, types))
+    return form.plan(types) if type(form) is Form else None
+
+
+def by_rules(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
     """A new plan for these types.  Raises what the op's rules do for types and attributes that don't fit."""
+    plan = Plan(op, types, attrs)
     if _in_vain.get(op, 0) >= VAIN:
-        return Plan(op, types, attrs)
+        return plan
     key = kind_key(op, attrs, types)
     form = _forms.get(key, 0)
-    if isinstance(form, Form):
-        plan = form.plan(types)
-        return plan if plan is not None else Plan(op, types, attrs)
-    plan = Plan(op, types, attrs)
-    if form != NEVER:
+    if isinstance(form, int) and form != NEVER:
         if not form:
             _in_vain[op] = _in_vain.get(op, 0) + 1
         remember(_forms, key, form + 1 if form < MET else _form_of(plan, key))
     return plan
 
 
-def form_of(plan: Plan, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> Form | None:
-    """The form of a plan of one operand, if the arguments behind it mean the same for all its sizes."""
-    if _in_vain.get(plan.op, 0) >= VAIN:
-        return None
-    form = _forms.get(kind_key(plan.op, plan.attrs, plan.types))
-    return form if isinstance(form, Form) and form.binds_alike(bind, args, kwargs) else None
+def form_of(
+    plan: Plan, bind: Callable, args: tuple, kwargs: dict[str, Any], met: int
+) -> Form | CallForm | int:
+    """The form of a plan of one operand, if the arguments behind it mean the same for all its sizes.
+
+    met: what `form_of_call` gave for the last such call.
+    """
+    if met != NEVER and _in_vain.get(plan.op, 0) < VAIN:
+        form = _forms.get(kind_key(plan.op, plan.attrs, plan.types))
+        if isinstance(form, Form) and form.binds_alike(bind, args, kwargs):
+            return form
+    return form_of_call(plan, lambda operands: bind(*operands, *args, **kwargs), met)
+
+
+def form_of_call(plan: Plan, bind: Callable[[tuple], tuple[tuple, dict]], met: int) -> CallForm | int:
+    """The form of all calls of one argument list; how often such were met while that is seldom, or NEVER.
+
+    met: what this gave for the last one, 0 for the first.
+    """
+    if met == NEVER or len(plan.outs) > 1 or plan.op.traits.host or not _is_here(plan):
+        return NEVER
+    if met + 1 < 2 * MET:  # a form of the attributes would be there by then
+        return met + 1
+    try:
+        return CallForm(plan, bind)
+    except (LaminaError, TypeError):
+        return NEVER
+
+
+def _is_here(plan: Plan) -> bool:
+    return not any([t.device is not CPU for t in (*plan.types, *plan.outs) if t is not None])
 
 
 def _form_of(plan: Plan, key: tuple) -> Form | int:
-    if plan.op.traits.host or any([t.device is not CPU for t in (*plan.types, *plan.outs) if t is not None]):
+    if plan.op.traits.host or not _is_here(plan):
         return NEVER
     try:
         _in_vain[plan.op] = 0

@@ -25,8 +25,12 @@ class OfSymbols(Generic[T]):
     shapes: tuple[Shape | None, ...]
     sizes: dict[str, int]
 
-    def function(self, results: Sequence[Shape]) -> Callable[[Types], tuple[tuple[int, ...], ...] | None]:
-        """The results as a function of types; None for types that it doesn't serve.  Python's own code."""
+    def function(self, results: Sequence[Shape], beside: Any = ()) -> Callable[[Types], Any]:
+        """The results, a shape each, as a function of types; None for types that it doesn't serve.
+
+        beside: what it gives after them, of numbers, sizes and what is made of these.  Python's own code.
+        Raises TypeError where that can't be written down.
+        """
         lines, tests = ["def function(types):"], [*map(str, self.needs)]
         for at, shape in enumerate(self.shapes):
             names = [f"s{at}_{d}" for d in range(len(shape or ()))]
@@ -38,11 +42,24 @@ class OfSymbols(Generic[T]):
             tests += [f"{n} >= 0" for shape in results for n in shape if bounds(n)[0] < 0]
         if tests:
             lines.append(f"  if not ({' and '.join(tests)}): return None")
-        shown = "".join(f"({''.join(f'{n}, ' for n in shape)}), " for shape in results)
-        lines.append(f"  return ({shown})")
-        scope: dict[str, Any] = {"min": min, "max": max}
+        lines.append(f"  return {_text((*results, *beside))}")
+        scope: dict[str, Any] = {"min": min, "max": max, "slice": slice}
         exec("\n".join(lines), scope)
         return scope["function"]
+
+
+def _text(value: Any) -> str:
+    """Python's text of a value in which sizes are symbols."""
+    kind = type(value)
+    if kind is tuple:
+        return f"({''.join(f'{_text(part)}, ' for part in value)})"
+    if kind is dict:
+        return f"{{{', '.join(f'{_text(name)}: {_text(part)}' for name, part in value.items())}}}"
+    if kind is slice:
+        return f"slice({_text(value.start)}, {_text(value.stop)}, {_text(value.step)})"
+    if isinstance(value, Dim) or kind in (int, bool, str) or value is None:
+        return str(value) if isinstance(value, Dim) else repr(value)
+    raise TypeError(f"no text for {kind.__name__}")
 
 
 def of_symbols(

@@ -22,6 +22,7 @@ from ..sample import Operand, sample
 from ..types import Type, type_of
 from .compare import eq, ne, where
 from .create import ones_like
+from .kept_arrays import ones, row_numbers
 from .math import exp
 from .reduce import sum
 from .spread import logsumexp
@@ -165,12 +166,11 @@ def _quick(types: tuple, attrs: dict) -> Callable | None:
     rows, classes = types[0].shape
     dtype = types[0].dtype.numpy
     total, first = np.asarray(rows, dtype), np.arange(rows) * classes
-    # A gathered column costs half of a broadcast one.
-    row = np.arange(rows).repeat(classes).reshape(rows, classes)
+    row = row_numbers(rows, classes)  # a gathered column costs half of a broadcast one
     # Sums as products with ones: a reduction along an axis costs NumPy three times as much.
-    across, down = np.ones(classes, dtype), np.ones(rows, dtype)
+    across, down = ones(classes, dtype), ones(rows, dtype)
     if attrs["reduction"] == "mean":
-        down /= rows
+        down = down / rows
     allowed = frozenset(range(classes))
 
     def quick(input, target, weight):
@@ -195,9 +195,7 @@ def _quick_grad(types: tuple, attrs: dict) -> tuple | None:
         return None
     rows, classes = types[0].shape
     hot, mean = np.eye(classes, dtype=types[0].dtype.numpy), attrs["reduction"] == "mean"
-    row = (
-        np.arange(rows).repeat(classes).reshape(rows, classes)
-    )  # a gathered column costs half of a broadcast one
+    row = row_numbers(rows, classes)  # a gathered column costs half of a broadcast one
 
     def quick(g, saved):
         input, target, weight, lse, total = saved

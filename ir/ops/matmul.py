@@ -17,6 +17,7 @@ from ..types import Shape, Type, type_of
 from .cast import dtype_of
 from .compare import logical_and, logical_or
 from .complex import conj
+from .kept_arrays import MOST, column_numbers
 from .reduce import sum
 from .view import permute, reshape
 from .windows import diagonal
@@ -279,7 +280,7 @@ def _quick_linear(types, attrs):
         return lambda input, weight, bias: input.dot(weight.T)
 
     rows, columns = input.shape[0], weight.shape[0]
-    if rows * columns > 4096 or bias.shape != (columns,):
+    if rows * columns > MOST or not columns or bias.shape != (columns,):
 
         def quick(input, weight, bias):
             out = input.dot(weight.T)
@@ -287,7 +288,7 @@ def _quick_linear(types, attrs):
             return out
 
         return quick
-    column = np.arange(rows * columns).reshape(rows, columns) % (columns or 1)
+    column = column_numbers(rows, columns)
 
     def quick_small(input, weight, bias):
         out = input.dot(weight.T)

@@ -18,6 +18,7 @@ from .cast import in_reals
 from .compare import isnan, logical_not, ne, where
 from .create import ones_like
 from .join import cat
+from .kept_arrays import ones
 from .rearrange import flip
 from .view import expand, narrow, reshape
 
@@ -123,8 +124,8 @@ def _quick_sum(types, attrs):
         return None
     # All of a small array: a product with ones costs half of what NumPy's reduction does.  The BLAS adds up
     # in many lanes, so the error stays within that of adding in pairs.
-    ones = np.ones(size, input.dtype.numpy)
-    return lambda input: np.asarray(input.ravel().dot(ones))
+    row = ones(size, input.dtype.numpy)
+    return lambda input: np.asarray(input.ravel().dot(row))
 
 
 def _quick_grad_sum(types, attrs):

@@ -15,6 +15,7 @@ from ..sample import sample
 from ..shapes import dim_of
 from ..types import Type
 from .cast import in_reals, rounded_once
+from .kept_arrays import MOST, ones, row_numbers
 from .math import exp, log
 from .reduce import sum
 from .scan import lines
@@ -66,13 +67,10 @@ def _quick(log: bool) -> Any:
 
     def quick(types: tuple, attrs: dict) -> Any:
         (input,) = types
-        if input.ndim != 2 or attrs["dim"] != 1 or not input.small or not 0 < input.size <= 4096:
+        if input.ndim != 2 or attrs["dim"] != 1 or not input.small or not 0 < input.size <= MOST:
             return None
-        rows, columns = input.shape
-        ones = np.ones(columns, input.dtype.numpy)
-        row = (
-            np.arange(rows).repeat(columns).reshape(rows, columns)
-        )  # a gathered column costs half of a broadcast one
+        row = row_numbers(*input.shape)  # a gathered column costs half of a broadcast one
+        across = ones(input.shape[1], input.dtype.numpy)
 
         def from_top(input: np.ndarray) -> np.ndarray:
             """In the input's own order, whatever that of what is taken off."""
@@ -85,12 +83,12 @@ def _quick(log: bool) -> Any:
             else:
                 out = from_top(input)
                 np.exp(out, out)
-            out /= out.dot(ones).take(row)
+            out /= out.dot(across).take(row)
             return out
 
         def log_softmax(input: np.ndarray) -> np.ndarray:
             out = from_top(input)
-            out -= np.log(np.exp(out).dot(ones)).take(row)
+            out -= np.log(np.exp(out).dot(across)).take(row)
             return out
 
         return log_softmax if log else softmax
