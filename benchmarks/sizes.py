@@ -8,7 +8,8 @@ eagerly and with `torch.compile(dynamic=True)`, jax on batches that are filled u
 onnxruntime with a dynamic axis.  Then, on three sizes, what a call takes that is served by the recording of
 all sizes over one that is served by a recording of that size alone; both take turns.  Training: batches of 8
 to 64 sequences of 5 to 200, cross entropy, backward, Adam; torch and Lamina take turns, a pass each.  A
-sampler: 100 steps whose integer is new each time.  Eagerly: what an op takes on a new shape.  --write puts the tables into results/sizes.md.
+sampler: 100 steps whose integer is new each time.  Eagerly: what an op takes on a new shape.  --write puts the
+tables into results/sizes.md.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BATCHES = {"resnet18": 100, "gpt": 60}  # 200 for others
 CONTENDERS = ("lamina", "its file", "torch", "compiled", "jax", "onnxruntime")
 TURNS = 30
 STEPS = 40  # of training
-TURNS = 5
+PASSES = 5  # of training that are compared
 
 
 def passes(run: Callable[[Any], Any], batches: list[Any]) -> tuple[float, float]:
@@ -233,8 +234,8 @@ def training(kind: str) -> str:
         pairs = [(library.tensor(a), library.tensor(b)) for a, b in batches]
         runs.append((lamina.jit.trace(step) if library is lamina else step, pairs))
     first = [one_pass(*run) for run in runs]
-    later = [[one_pass(*run) for run in runs] for _ in range(TURNS)]
-    counts, calls = runs[0][0].counts(), (1 + TURNS) * STEPS
+    later = [[one_pass(*run) for run in runs] for _ in range(PASSES)]
+    counts, calls = runs[0][0].counts(), (1 + PASSES) * STEPS
     ours, theirs = (f"{start:.1f} / {min(each):.2f}" for start, each in zip(first, zip(*later), strict=True))
     least = [min(each) for each in zip(*later)]
     middle = statistics.median(torch / lamina for lamina, torch in later)
@@ -377,7 +378,7 @@ def page(threads: int, only: list[str]) -> list[str]:
     if "training" in only:
         add(
             f"Training, {STEPS} batches of 8 to 64 sequences of 5 to 200: seconds of the first pass / of the "
-            f"best of {TURNS} more, in turns; torch's best over Lamina's, and in brackets the median of turns.",
+            f"best of {PASSES} more, in turns; torch's best over Lamina's, in brackets the median of turns.",
             "",
             "| | recordings | served | lamina | torch | torch over lamina |",
             "|---|--:|--:|--:|--:|--:|",

@@ -82,7 +82,7 @@ def vjp_gru_layer(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) ->
     to_projected, to_hidden, to_h = gru_layer_backward(
         to_output, to_gates, to_candidates, weight, states, gates, candidates, **attrs
     )
-    return (to_projected, to_h, *weight_and_bias(to_hidden, states, needs[2], needs[3]))
+    return (to_projected, to_h, *weight_and_bias(to_hidden, output, h, attrs["back"], needs[2], needs[3]))
 
 
 gru_layer = define(

@@ -81,8 +81,7 @@ def vjp_lstm_layer(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -
     to_projected, to_h, to_c = lstm_layer_backward(
         to_output, to_cells, to_gates, c, weight, cells, gates, back=back
     )
-    states = before(output, h, back) if needs[3] else None
-    return (to_projected, to_h, to_c, *weight_and_bias(to_projected, states, needs[3], needs[4]))
+    return (to_projected, to_h, to_c, *weight_and_bias(to_projected, output, h, back, needs[3], needs[4]))
 
 
 lstm_layer = define(

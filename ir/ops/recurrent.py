@@ -84,15 +84,25 @@ def after(states: Any, back: bool) -> tuple[Any, Any]:
     return cat([states[1:], zeros]), states[0]
 
 
-def weight_and_bias(to_hidden: Any, states: Any, needs_weight: bool, needs_bias: bool) -> tuple[Any, Any]:
-    """The gradients of a hidden weight and bias: one product for all steps.
+def weight_and_bias(
+    to_hidden: Any, states: Any, first: Any, back: bool, needs_weight: bool, needs_bias: bool
+) -> tuple[Any, Any]:
+    """The gradients of a hidden weight and bias: one product for all steps but the first.
 
-    to_hidden: of the hidden products, [t, b, g]; states: what they were of, [t, b, h].
+    to_hidden: of the hidden products, [t, b, g].  states: those that the steps made, [t, b, h]; first: the
+    one that the first of them began with.
     """
-    steps, rows, size = to_hidden.shape
-    flat = reshape(to_hidden, (steps * rows, size))
-    weight = flat.mT @ reshape(states, (steps * rows, states.shape[-1])) if needs_weight else None
+    flat, weight = _flat(to_hidden), None
+    if needs_weight:
+        rows = first.shape[0]
+        rest, made = (flat[:-rows], _flat(states)[rows:]) if back else (flat[rows:], _flat(states)[:-rows])
+        weight = rest.mT @ made + to_hidden[-1 if back else 0].mT @ first
     return weight, sum(flat, 0) if needs_bias else None
+
+
+def _flat(sequence: Any) -> Any:
+    steps, rows, size = sequence.shape
+    return reshape(sequence, (steps * rows, size))
 
 
 def in_time(found: Mapping[int, Any]) -> Any:

@@ -20,7 +20,7 @@ from .compare import gt, where
 from .create import zeros_like
 from .math import tanh
 from .matmul import linear
-from .recurrent import LAYER_SIZES, before, check_layer, in_time, rows_together, times, weight_and_bias
+from .recurrent import LAYER_SIZES, check_layer, in_time, rows_together, times, weight_and_bias
 
 FUNCTIONS: dict[str, tuple[Callable, Callable]] = {
     "tanh": (np.tanh, tanh),
@@ -74,8 +74,8 @@ def rnn_layer_by_steps(projected, h, weight, bias, *, nonlinearity, back, split=
 def vjp_rnn_layer(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     h, weight, output = saved
     to_projected, to_h = rnn_layer_backward(cotangents[0], weight, output, **attrs)
-    states = before(output, h, attrs["back"]) if needs[2] else None
-    return (to_projected, to_h, *weight_and_bias(to_projected, states, needs[2], needs[3]))
+    own = weight_and_bias(to_projected, output, h, attrs["back"], needs[2], needs[3])
+    return (to_projected, to_h, *own)
 
 
 rnn_layer = define(

@@ -202,7 +202,7 @@ class _Fusion:
         What others need too joins stages only when all else is done (`late`): by then it may stand with them.
         """
         if maker.ends:
-            return False
+            return group.stages is None and self.is_beside_joined(maker, group)
         if maker.stages is not None and not group.heavy:
             return self.after_stages(maker, group)
         apart = not self.kept(maker, group)  # no one else needs what is made
@@ -210,11 +210,20 @@ class _Fusion:
             return self.before_heavy(maker, group, apart)
         if group.stages is not None:
             if maker.elements in (group.work, group.stages.points):
+                if group.stages.joins and maker.elements == group.work:
+                    return True
                 return apart or late and self.is_busy(group) and not group.ends and maker.weight <= AGAIN
             return apart and maker.weight <= CHEAP
         if maker.elements == group.elements:
             return True
         return apart and (maker.elements > group.elements or maker.weight < DIVISION)
+
+    def is_beside_joined(self, maker: _Group, group: _Group) -> bool:
+        """Whether a group runs at the points where parts are joined, and reads nothing that is joined."""
+        assert maker.stages is not None
+        ended = {v for n, piece in maker.pieces.items() if piece.ends for v in self.nodes[n].outputs}
+        at_points = maker.stages.joins and group.elements == maker.work
+        return at_points and ended.isdisjoint(self.inputs(group))
 
     def before_heavy(self, maker: _Group, group: _Group, apart: bool) -> bool:
         """Whether a group may be computed in a convolution or product: for its result, or as a view."""
@@ -390,7 +399,7 @@ class _Fusion:
         if unasked and made.anchor is None and all(alike):
             return True
         try:
-            kernel = draft(self.body(made))
+            kernel = draft(self.body(made)[0])
         except Unsayable:
             return False
         return not made.heavy or _keeps_rows(kernel)
@@ -410,20 +419,23 @@ class _Fusion:
             group.outputs = [v for v in made if v in self.results or self.users.get(v, 0) & ~group.mask]
         return group.outputs
 
-    def body(self, group: _Group) -> Graph:
-        """The graph of a group: it shares values with the graph around it, but for constants."""
-        outputs = self.outputs(group)
+    def body(self, group: _Group) -> tuple[Graph, dict[Value, Value]]:
+        """The graph of a group, and which of its values others stand for: copies of a view meet again.
+
+        It shares values with the graph around it, but for constants.
+        """
         became: dict[Value, Value] = {}
         first: dict[tuple, Node] = {}
         nodes: list[Node] = []
         for n in group.nodes:
             node = substituted(self.nodes[n], became)
             known = first.setdefault(self.key(n, node), node)
-            if known is not node and set(outputs).isdisjoint(node.outputs):  # copies of a view meet again
+            if known is not node:
                 became |= zip(node.outputs, known.outputs, strict=True)
             else:
                 nodes.append(node)
-        return body_of(nodes, self.inputs(group), outputs)
+        outputs = [v for v in self.outputs(group) if v not in became]
+        return body_of(nodes, self.inputs(group), outputs), became
 
     def key(self, n: int, node: Node) -> tuple:
         """What copies of one view have in common; `node` is node `n` with its operands replaced."""
@@ -447,7 +459,8 @@ class _Fusion:
                         nodes.append(alone)
                     became |= zip(self.nodes[n].outputs, made[key].outputs, strict=True)
                 continue
-            body = self.body(group)
+            body, met = self.body(group)
+            became |= met
             inputs = tuple(became.get(v, v) for v in self.inputs(group))
             where = next((self.nodes[n].where for n in reversed(group.nodes) if self.nodes[n].where), None)
             nodes.append(Node(fused, inputs, body.results, {"body": body}, where))

@@ -91,6 +91,11 @@ class Piece:
         return len({s.buffer for s in stores}) < len(stores) or any(s.combine for s in stores)
 
     @cached_property
+    def joins(self) -> bool:
+        """Whether it stores parts of one result, one element of each at each of its points."""
+        return self.ends and self.points == self.work and not any(s.combine for s in self.kernel.stores)
+
+    @cached_property
     def heavy(self) -> bool:
         """Whether it computes with its operands' elements many times: convolutions, products, some pools."""
         if self.pure is not None:
