@@ -8,8 +8,8 @@ eagerly and with `torch.compile(dynamic=True)`, jax on batches that are filled u
 onnxruntime with a dynamic axis.  Then, on three sizes, what a call takes that is served by the recording of
 all sizes over one that is served by a recording of that size alone; both take turns.  Training: batches of 8
 to 64 sequences of 5 to 200, cross entropy, backward, Adam; torch and Lamina take turns, a pass each.  A
-sampler: 100 steps whose integer is new each time.  Eagerly: what an op takes on a new shape.  --write puts the
-tables into results/sizes.md.
+sampler: 100 steps whose integer is new each time.  Eagerly: what an op takes on a new shape.  --write puts
+the tables into results/sizes.md.
 """
 
 from __future__ import annotations
