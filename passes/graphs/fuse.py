@@ -434,7 +434,7 @@ class _Fusion:
                 became |= zip(node.outputs, known.outputs, strict=True)
             else:
                 nodes.append(node)
-        outputs = [v for v in self.outputs(group) if v not in became]
+        outputs = dict.fromkeys(became.get(v, v) for v in self.outputs(group))
         return body_of(nodes, self.inputs(group), outputs), became
 
     def key(self, n: int, node: Node) -> tuple:

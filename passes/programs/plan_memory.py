@@ -407,12 +407,13 @@ def _stores_last(kernel: Kernel) -> Kernel:
     """
     stages: list[Stage] = [stage for stage in kernel.stages if isinstance(stage, Local)]
     stores: list[Stage] = []
-    several = len(kernel.stores) > 1
+    several, taken = len(kernel.stores) > 1, {*kernel.buffers, *kernel.extents, *kernel.dtypes}
     for store in kernel.stores:
         if several and kernel.dtype_of(store.value) is not None and not isinstance(store.value, Ref):
             name = f"{store.buffer}_value"
-            while name in kernel.buffers or name in kernel.extents or name in kernel.dtypes:
+            while name in taken:  # another's, or that of another part of the buffer
                 name += "_"
+            taken.add(name)
             stages.append(Local(name, (), store.value))
             store = replace(store, value=ref(name))
         stores.append(store)

@@ -217,6 +217,19 @@ def test_fuse_copies_of_a_view_are_one_array():
     assert len(looked_up.outputs) == 1
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_fuse_a_view_that_is_read_where_it_is_made_and_elsewhere(first):
+    """One copy is another's value: whichever of them the rest wants."""
+
+    def f(p):
+        seen = OPS["reshape"](OPS["sum"](p, (1, 2, 3)), (1, 1, 1, 1))
+        again = OPS["reshape"](seen, (1,))
+        found = [again * 2.0, OPS["clone"](again), seen]
+        return found if first else found[::-1]
+
+    calls(f, t(1, 2, 2, 2))
+
+
 def test_fuse_backward_of_relu_and_norm_is_one_kernel():
     """The sums over a gradient and what uses them share their points, so that it is read in one kernel."""
 

@@ -19,6 +19,7 @@ from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.kernel.interpret import interpret as interpret_kernel
 from lamina.ir.kernel.text import parse as parse_kernel
 from lamina.ir.kernel.types import NUMPY
+from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes.llvm.link import link
 from lamina.passes.programs import plan_memory as module
 from lamina.passes.programs.memory_plan import MemoryPlan, Place, aligned, verify
@@ -173,6 +174,16 @@ def test_what_had_better_not_be_in_place():
     assert not may_be_in_place(add_row(x, row).kernel, 0, 1)  # another shape
     assert may_be_in_place(add_row(x, row).kernel, 0, 0)
     assert str(in_place(add_row(x, row).kernel, 0, 0).outputs[0]) == "y: f32[5,5] inplace a"
+
+
+def test_several_parts_of_a_buffer_beside_what_is_in_place_are_apart():
+    kernel = parse_kernel(
+        "kernel f(x: f32[5,5]) -> (y: f32[5,5], z: f32[5,5,2]) {\n  parallel i:5 j:5\n"
+        "  y[i, j] = (x[i, j] * 2.0)\n  z[i, j, 0] = (x[i, j] + 1.0)\n  z[i, j, 1] = (x[i, j] - 1.0)\n}"
+    )
+    made, x = in_place(kernel, 0, 0), np.arange(25, dtype=np.float32).reshape(5, 5)
+    y, z = interpret_kernel(verify_kernel(made), x.copy())
+    assert np.array_equal(y, 2 * x) and np.array_equal(z, np.stack([x + 1, x - 1], -1))
 
 
 def test_no_code_is_made_of_what_can_not_be_in_place(monkeypatch):
