@@ -529,7 +529,7 @@ def shaped(op: Op) -> Callable:
 
     def miss(input, args, kwargs):
         form = known_form(formed, input._meta, args, kwargs)
-        if form is not None and type(form) is not int and (plan := form.plan((input._meta,))) is not None:
+        if type(form) is not int and (plan := form.plan((input._meta,))) is not None:
             table, key = (named, (args, tuple(kwargs.items()))) if kwargs else (plans, args)
             return remember(table.setdefault(input._meta, {}), key, plan)
         if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
@@ -549,9 +549,9 @@ def shaped(op: Op) -> Callable:
             if len(table) >= LIMIT:
                 table.clear()
             remember(table.setdefault(input._meta, {}), key, plan)
-            if is_view or op.name not in INSTEAD:
+            if type(form) is int and (is_view or op.name not in INSTEAD):
                 key = (input._meta.form, args, *kwargs.items())
-                remember(formed, key, form_of(plan, op.bind, args, kwargs, formed.get(key, 0)))
+                remember(formed, key, form_of(plan, op.bind, args, kwargs, form))
         return plan
 
     def find(input, args, kwargs):
@@ -645,12 +645,14 @@ def shaped(op: Op) -> Callable:
     return apply if len(op.all_outputs) == 1 else apply_hiding
 
 
-def known_form(forms: dict[tuple, Any], kind: Type, args: tuple, kwargs: dict) -> Any:
-    """The form of a call's plans, or how often such were met; None for arguments without hash, too."""
+def known_form(
+    forms: dict[tuple, Form | CallForm | int], kind: Type, args: tuple, kwargs: dict
+) -> Form | CallForm | int:
+    """The form of a call's plans, or how often such were met; 0 for arguments without hash, too."""
     try:
-        return forms.get((kind.form, args, *kwargs.items())) if forms else None
+        return forms.get((kind.form, args, *kwargs.items()), 0) if forms else 0
     except TypeError:
-        return None
+        return 0
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:

@@ -166,6 +166,19 @@ def test_calls_have_forms_of_their_attributes(monkeypatch, nobody_overrides):
     assert not [op for op, types, _ in made if types]
 
 
+@pytest.mark.parametrize("name", ["clamped", "sum", "cat"])
+def test_what_a_form_does_not_serve_is_left_to_the_rules(name, monkeypatch):
+    _forget()
+    for n in range(3, 3 + 4 * forms.MET):
+        CALLS[name](lamina.ones(n, 4))
+    for form in (forms.Form, forms.CallForm):
+        monkeypatch.setattr(form, "plan", lambda self, types: None)
+    x = lamina.tensor(np.arange(400, dtype=np.float32).reshape(100, 4))
+    wanted = {"clamped": x.numpy()[4:6], "sum": x.numpy().sum(1), "cat": np.concatenate([x.numpy()] * 2)}
+    for _ in range(2):
+        np.testing.assert_array_equal(CALLS[name](x).numpy(), wanted[name])
+
+
 def test_shapes_that_do_not_fit_are_refused_as_ever():
     for n in range(3, 3 + 4 * forms.MET):
         lamina.ones(n, 4) + lamina.ones(n, 4)
