@@ -57,11 +57,8 @@ class Form:
         shapes = self.shapes(types)
         if shapes is None:
             return None
-        first, plan = self.first, object.__new__(Plan)
-        outs = tuple(map(type_of, self.dtypes, shapes))
-        plan.op, plan.types, plan.attrs, plan.outs, plan.out = first.op, types, first.attrs, outs, outs[0]
-        plan.simple, plan.recipes, plan.calls = first.simple, first.recipes, 0
-        plan.flows = plan.writer = plan.note = plan.native = plan.whole = None
+        first = self.first
+        plan = _like(first, types, first.attrs, tuple(map(type_of, self.dtypes, shapes)))
         if plan.op.traits.view:
             plan.link = first.link
         if self.plainly:
@@ -127,12 +124,9 @@ class CallForm:
         found = self.found(types)
         if found is None:
             return None
-        first, plan, (shape, attrs) = self.first, object.__new__(Plan), found
-        op = first.op
-        plan.op, plan.types, plan.attrs, plan.out = op, types, attrs, type_of(self.dtype, shape)
-        plan.outs = outs = (plan.out,)
-        plan.simple, plan.recipes, plan.calls = first.simple, first.recipes, 0
-        plan.flows = plan.writer = plan.note = plan.native = plan.whole = None
+        op, (shape, attrs) = self.first.op, found
+        outs = (type_of(self.dtype, shape),)
+        plan = _like(self.first, types, attrs, outs)
         kernel = op.quick(types, attrs) if op.quick is not None and not self.conversions else None
         kernel = kernel or plain(op, types, attrs, outs, False, self.conversions)
         if op.traits.view:
@@ -140,6 +134,15 @@ class CallForm:
         else:
             plan.kernel = choose(plan, kernel)
         return plan
+
+
+def _like(first: Plan, types: Types, attrs: dict[str, Any], outs: tuple[Type, ...]) -> Plan:
+    """A plan that shares with another what hangs on no size; its kernel, and a view's link, are to be set."""
+    plan = object.__new__(Plan)
+    plan.op, plan.types, plan.attrs, plan.outs, plan.out = first.op, types, attrs, outs, outs[0]
+    plan.simple, plan.recipes, plan.calls = first.simple, first.recipes, 0
+    plan.flows = plan.writer = plan.note = plan.native = plan.whole = None
+    return plan
 
 
 def by_formulas(op: Op, types: Types, attrs: dict[str, Any]) -> Plan | None:

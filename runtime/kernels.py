@@ -121,16 +121,16 @@ def choose_backward(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types)
 
 def never_native(op: Op, types: Types) -> bool:
     """Whether no size of operands and outputs of such types has native code.  Kernels are of real numbers."""
-    traits = op.traits
-    return (
-        traits.view or traits.host or isinstance(op.lower, NotLowered)
-        or any(t is not None and not t.dtype.traced for t in types)
-    )  # fmt: skip
+    return _has_no_kernel(op) or any(t is not None and not t.dtype.traced for t in types)
+
+
+def _has_no_kernel(op: Op) -> bool:
+    return op.traits.view or op.traits.host or isinstance(op.lower, NotLowered)
 
 
 def _largest(op: Op, types: Types, outs: Types) -> int:
     """The elements of the largest array; 0 for what is never native."""
-    if not types or WHEN == NEVER or op.traits.view or op.traits.host or isinstance(op.lower, NotLowered):
+    if not types or WHEN == NEVER or _has_no_kernel(op):
         return 0
     largest: Any = 0
     last = None
