@@ -20,6 +20,7 @@ from .graphs.fold_constants import fold_constants
 from .graphs.fold_conv_bn import fold_conv_bn
 from .graphs.fuse import CPU, Limits, fuse
 from .graphs.join_parts import join_parts
+from .graphs.look_up_last import look_up_last
 from .graphs.puts_apart import puts_apart
 from .graphs.simplify import simplify
 from .graphs.unroll import unroll
@@ -49,6 +50,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_constants,
     simplify,
     cse,  # ... the same for each parameter: bias corrections are computed once
+    look_up_last,  # with gradients spelt out, and before tables and rows are parts of kernels
     join_parts,  # once equal slices' gradients are one
     dce,  # before fuse: a value that nobody reads would be stored
     fuse,  # last: a fused node is closed to the others

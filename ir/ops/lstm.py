@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..graph import Value, active
 from ..op import define
 from ..recur import order, recur
 from ..sample import sample
 from ..types import Type
-from .cells import arrays_vjp_lstm_gates, lstm_gates, parts, sigmoid_of, total, vjp_lstm_gates
+from .cells import arrays_vjp_lstm_gates, parts, sigmoid_of, total, vjp_lstm_gates
 from .create import zeros_like
 from .join import cat
 from .math import sigmoid, tanh
@@ -59,10 +58,7 @@ def lstm_layer_reference(projected, h, c, weight, bias, *, back):
 
 def _step(elements: tuple, states: tuple, fixed: tuple) -> tuple:
     hidden = linear(states[0], *fixed)
-    if isinstance(hidden, Value):  # one kernel, which writes the gates side by side
-        h, c, gates = active().emit(lstm_gates, (elements[0], hidden, states[1]), {}).outputs
-        return (h, c), (gates,)
-    gates = elements[0] + hidden
+    gates = elements[0] + hidden  # with the product; what follows is one kernel
     i, f, g, o = parts(gates, 4)
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
     new = f * states[1] + i * g
