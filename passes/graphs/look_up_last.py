@@ -51,12 +51,12 @@ class Rows(NamedTuple):
 
     looked_up: Node
     table: Value
-    index: Value
+    ids: Value
     views: tuple[Node, ...] = ()
 
     def places(self, value: Value) -> Any:
         """The index as the rows of the value stand."""
-        index: Any = self.index
+        index: Any = self.ids
         for view in self.views:
             index = _of_rows(view, index, view.outputs[0].shape)
         return reshape(index, value.shape[:-1])
@@ -65,13 +65,13 @@ class Rows(NamedTuple):
 class Sum(NamedTuple):
     """Cotangents that are added up in a table's rows.
 
-    index, views: where they belong, as after these views of the cotangents (of their products with a weight).
+    ids, views: where they belong, as after these views of the cotangents (of their products with a weight).
     product: that with the weight, where there is one.  rows: what they are multiplied by otherwise.
     """
 
     cotangents: Value
     table: Value
-    index: Value
+    ids: Value
     views: tuple[Node, ...] = ()
     product: Node | None = None
     rows: Rows | None = None
@@ -80,7 +80,7 @@ class Sum(NamedTuple):
         """The index, a list in the order of the cotangents."""
         if self.rows is not None:
             return self.rows.places(self.cotangents)
-        index: Any = reshape(self.index, (self.index.shape[0],))
+        index: Any = reshape(self.ids, (self.ids.shape[0],))
         for view in reversed(self.views):
             (source,) = view.inputs
             assert source is not None
@@ -153,7 +153,7 @@ class _Found:
         known = set(graph.params)
         for node in graph.nodes:
             total = totals.get(node.inputs[0]) if node.op is sum_ and node.inputs[0] is not None else None
-            if total is not None and total.index in known and node.attrs["dim"] == (0,):
+            if total is not None and total.ids in known and node.attrs["dim"] == (0,):
                 self.sums[node] = total
             known.update(node.outputs)
 
@@ -172,9 +172,9 @@ class _Found:
         turned = maker.inputs[0]
         for held, cotangents in ((two, turned), (turned, two)):
             if held in rows and cotangents is not None and cotangents not in rows:
-                table, index = rows[held].table, rows[held].index
+                table, ids = rows[held].table, rows[held].ids
                 if _pays(table, cotangents):
-                    self.sums[node] = Sum(cotangents, table, index, rows=rows[held])
+                    self.sums[node] = Sum(cotangents, table, ids, rows=rows[held])
 
     def table_of_products(self, node: Node) -> None:
         """Note a table in which cotangents @ weight are added up."""
