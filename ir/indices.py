@@ -120,6 +120,11 @@ def indexed_shape(index: Index) -> Shape:
 def numpy_index(index: Index) -> tuple:
     """The same as NumPy takes it; its last item is Ellipsis, so that even an index of ints gives a view."""
     spelled = [
-        slice(*item[1:]) if item[0] == "slice" else None if item[0] == "new" else item[1] for item in index
+        numpy_slice(item) if item[0] == "slice" else None if item[0] == "new" else item[1] for item in index
     ]
     return (*spelled, Ellipsis)
+
+
+def numpy_slice(item: tuple) -> slice:
+    """A slice of an index as NumPy takes it."""
+    return slice(*item[1:])

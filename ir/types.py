@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from math import prod
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from .dims import Dim
-from .dtypes import DType, dtype_named
+from .dtypes import DType, dtype_named, float32, float64
 from .errors import ArgumentError, DeviceError, ShapeError
 from .locks import fork_safe_lock
 
@@ -26,6 +26,7 @@ SMALL = 16_384
 TABLE_LIMIT = 65_536
 LARGEST = 2**63 - 1  # what an int64 counts: the bytes of an array, and so its elements and sizes
 INT = frozenset((int,))
+_SMALL_DTYPES = frozenset((float32, float64))
 RANK = 64  # the dimensions that NumPy's arrays have at most
 
 
@@ -69,28 +70,20 @@ CPU = Device("cpu")
 class Type:
     """dtype, shape and device of a value.  Make one with `type_of`.
 
-    `small`: a gradient rule may be handed the plain array of such a value.  `scalars`: Python numbers as
+    `small`: a gradient rule may be handed the plain array of such a value.  `form`: what it has in common
+    with types that differ in sizes alone; sizes of 0 and of 1 are no others.  `scalars`: Python numbers as
     tensors beside it; what they are hangs on no size.
     """
 
-    __slots__ = ("dtype", "shape", "device", "ndim", "small", "scalars", "_form", "__weakref__")
+    __slots__ = ("dtype", "shape", "device", "ndim", "small", "form", "scalars", "__weakref__")
 
     dtype: DType
     shape: Shape
     device: Device
     ndim: int
     small: bool
+    form: tuple
     scalars: dict
-    _form: tuple | None
-
-    @property
-    def form(self) -> tuple:
-        """What it has in common with types that differ in sizes alone; sizes of 0 and of 1 are no others."""
-        found = self._form
-        if found is None:
-            place = () if self.device is CPU else (self.device,)
-            found = self._form = (self.dtype, *place, *[n if n < 2 else 2 for n in self.shape])
-        return found
 
     @property
     def size(self) -> int:
@@ -118,9 +111,10 @@ def _restore(dtype: str, shape: Shape, device: Device) -> Type:
 
 
 _recent: dict[tuple, Type] = {}  # strong and quick; only ever a memo
-_alive: WeakValueDictionary[tuple, Type] = WeakValueDictionary()  # every type there is
-_scalars: dict[tuple, dict] = {}  # of a dtype and device, beside what has dims and what has none
-_making = fork_safe_lock()
+_alive: dict[tuple, ref[Type]] = {}  # every type there is, and some that were
+_most = 2 * TABLE_LIMIT  # of these, until those that were are forgotten
+_shared: dict[tuple, tuple[dict, tuple]] = {}  # scalars and form of a dtype, dims above one, and a device
+_dropping = fork_safe_lock()
 
 
 def type_of(dtype: DType, shape: Shape, device: Device = CPU) -> Type:
@@ -135,9 +129,6 @@ def _check_sizes(dtype: DType, shape: Shape) -> None:
 
     A size of 0 counts as 1: what is empty has strides, too.
     """
-    if not shape or (INT.issuperset(map(type, shape)) and min(shape) > 0 and len(shape) <= RANK):
-        if prod(shape) * dtype.itemsize <= LARGEST:  # as nearly always
-            return
     sizes = [n for n in shape if isinstance(n, int)]
     if any(n < 0 for n in sizes):
         raise ShapeError(f"a size can't be negative: {list(shape)}")
@@ -159,21 +150,60 @@ def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
         return type_of(dtype, tuple(map(_size, shape)), device)
     if not isinstance(dtype, DType):
         raise ArgumentError(f"the element type of a type is a dtype, not {dtype!r}")
-    _check_sizes(dtype, shape)
-    with _making:
-        made = _alive.get(key)
-        if made is None:
-            made = object.__new__(Type)
-            made.dtype, made.shape, made.device, made.ndim = dtype, shape, device, len(shape)
-            floats = dtype.name in ("float32", "float64")
-            made.small = known and device is CPU and floats and prod(shape) <= SMALL
-            made.scalars = _scalars.setdefault((dtype, bool(shape), device), {})
-            made._form = None
-            _alive[key] = made
-        if len(_recent) >= TABLE_LIMIT:
-            _recent.clear()
-        _recent[key] = made
-        return made
+    made = object.__new__(Type)
+    made.dtype, made.shape, made.device = dtype, shape, device
+    made.ndim = ndim = len(shape)
+    kind = (dtype, ndim) if device is CPU else (dtype, ndim, device)
+    made.scalars, made.form = _shared.get(kind) or _share(dtype, ndim, device)
+    size, least = (prod(shape), min(shape) if ndim else 2) if known else (LARGEST, 2)
+    if size > SMALL or least < 1 or ndim > RANK:
+        _check_sizes(dtype, shape)
+    if least < 2:
+        made.form = (*made.form[:-ndim], *[n if n < 2 else 2 for n in shape])
+    made.small = size <= SMALL and device is CPU and dtype in _SMALL_DTYPES
+    own = ref(made)
+    if (held := _alive.setdefault(key, own)) is not own:
+        made = _first(key, made, own, held)
+    if len(_recent) >= TABLE_LIMIT:
+        _drop()
+    _recent[key] = made
+    return made
+
+
+def _share(dtype: DType, ndim: int, device: Device) -> tuple[dict, tuple]:
+    """What types have in common that differ in sizes alone."""
+    place = () if device is CPU else (device,)
+    scalars = {} if ndim < 2 else _share(dtype, 1, device)[0]  # whether there are dims is all that counts
+    return _shared.setdefault((dtype, ndim, *place), (scalars, (dtype, *place, *(2,) * ndim)))
+
+
+def _first(key: tuple, made: Type, own: ref[Type], held: ref[Type]) -> Type:
+    """The type of that key: the one there is, or this, of whatever threads ask at once.
+
+    No lock is held where objects are made: what a collection of garbage runs then may ask for types, too.
+    """
+    while held is not own:
+        if (found := held()) is not None:
+            return found
+        with _dropping:
+            if _alive.get(key) is held:
+                del _alive[key]
+        held = _alive.setdefault(key, own)
+    return made
+
+
+def _drop() -> None:
+    """Let go of the recent types, and forget those that were."""
+    global _most
+    _recent.clear()
+    if len(_alive) < _most:
+        return
+    for key, held in _alive.copy().items():
+        if held() is None:
+            with _dropping:
+                if _alive.get(key) is held:
+                    del _alive[key]
+    _most = 2 * len(_alive) + TABLE_LIMIT
 
 
 def _size(size: Any) -> int | Dim:

@@ -27,7 +27,7 @@ from ..ir.types import CPU, Type, type_of
 from . import below, modes
 from .autocasting import recast
 from .compound import NoArray, served
-from .forms import CallForm, Form, by_formulas, by_rules, form_of, form_of_call
+from .forms import CallForm, Form, by_formulas, by_rules, form_of, form_of_call, known_form
 from .graph import Light, Port, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
@@ -35,7 +35,7 @@ from .levels import run_through
 from .modes import CHANGED, local
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here, spell
-from .plan import LIMIT, Plan, described, memo, remember
+from .plan import LIMIT, ByArguments, ByType, Plan, described, memo, remember
 from .refusal import flags_of, given, require_flags, told, writer_of_out
 from .return_types import return_type
 from .storage import Inferred, Literal, Storage
@@ -150,6 +150,38 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
             if known is not None:
                 raise known from None
         refuse(error, op, operands, attrs)
+
+
+def first_time(form: Form | CallForm | None, operands: Sequence[Tensor]) -> Tensor | None:
+    """The result for sizes that are met the first time; None where there is more to it: that needs a plan."""
+    if form is None:
+        return None
+    records = True
+    if CHANGED:
+        if local.watched or local.inference:
+            return None
+        records = local.records
+    if records:
+        for x in operands:
+            if (x._edge if x._view is None else x._node) is not None:
+                return None
+    found = form.once(tuple([x._meta for x in operands]))
+    if found is None:
+        return None
+    kind, kernel, link = found
+    made = new(Tensor)
+    try:
+        made._data = data = kernel(*[x._data for x in operands])
+    except Exception:  # the plan's kernel says why
+        return None
+    made._meta = kind
+    made._storage = made._view = made._edge = None
+    if link:
+        x = operands[0]._data
+        if not (data is x or data.base is not None and (data.base is x or data.base is x.base)):
+            return None
+        make_view(made, operands[0], link)
+    return made
 
 
 def refuse(error: Exception, op: Op, operands: Iterable[Any], attrs: dict[str, Any]) -> NoReturn:
@@ -371,12 +403,16 @@ def binary(op: Op) -> Callable:
         if m is p:
             plan = same.get(m)
             if plan is None:
+                if (made := first_time(known_form(op, (m, m)), (input, other))) is not None:
+                    return made
                 plan = remember(same, m, plan_for(op, (input, other), {}))
         else:
             plan = mixed.get((m, p))
             if plan is None:
                 if modes.CHANGED and modes.local.autocast is not None:  # they may differ until they are cast
                     return run_general(op, (input, other), {})
+                if (made := first_time(known_form(op, (m, p)), (input, other))) is not None:
+                    return made
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         records = True
         if CHANGED:
@@ -464,6 +500,8 @@ def unary(op: Op) -> Callable:
         m = input._meta
         plan = plans.get(m)
         if plan is None:
+            if (made := first_time(known_form(op, (m,)), (input,))) is not None:
+                return made
             plan = remember(plans, m, plan_for(op, (input,), {}))
         records = True
         if CHANGED:
@@ -521,17 +559,18 @@ def unary(op: Op) -> Callable:
 
 def shaped(op: Op) -> Callable:
     """A function of one operand and arguments.  The memo is keyed by these as the user spelled them."""
-    plans: dict[Type, dict] = memo()
-    named: dict[Type, dict] = memo()
+    plans, named = memo(ByType), memo(ByType)
     formed: dict[tuple, Form | CallForm | int] = memo()
     is_view, copies = op.traits.view, op.traits.copies
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
-        form = known_form(formed, input._meta, args, kwargs)
+        form = form_among(formed, input._meta, args, kwargs)
+        if type(form) is not int and (made := first_time(form, (input,))) is not None:
+            return made
         if type(form) is not int and (plan := form.plan((input._meta,))) is not None:
             table, key = (named, (args, tuple(kwargs.items()))) if kwargs else (plans, args)
-            return remember(table.setdefault(input._meta, {}), key, plan)
+            return remember(table.setdefault(input._meta, ByArguments()), key, plan)
         if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
             return found
         (operand,), attrs = bound(op, (input, *args), kwargs)
@@ -548,7 +587,7 @@ def shaped(op: Op) -> Callable:
                 return plan
             if len(table) >= LIMIT:
                 table.clear()
-            remember(table.setdefault(input._meta, {}), key, plan)
+            remember(table.setdefault(input._meta, ByArguments()), key, plan)
             if type(form) is int and (is_view or op.name not in INSTEAD):
                 key = (input._meta.form, args, *kwargs.items())
                 remember(formed, key, form_of(plan, op.bind, args, kwargs, form))
@@ -571,7 +610,7 @@ def shaped(op: Op) -> Callable:
                 (input,) = lifted(op, (input,))
         try:
             plan = plans[input._meta][args] if not kwargs else find(input, args, kwargs)
-        except (KeyError, TypeError):
+        except TypeError:  # an argument without hash
             plan = None
         if type(plan) is not Plan:
             plan = miss(input, args, kwargs)  # not in the clause: what it raises would tell of the key
@@ -645,7 +684,7 @@ def shaped(op: Op) -> Callable:
     return apply if len(op.all_outputs) == 1 else apply_hiding
 
 
-def known_form(
+def form_among(
     forms: dict[tuple, Form | CallForm | int], kind: Type, args: tuple, kwargs: dict
 ) -> Form | CallForm | int:
     """The form of a call's plans, or how often such were met; 0 for arguments without hash, too."""
@@ -743,6 +782,9 @@ def ternary(op: Op) -> Callable:
             if plan is None:
                 if modes.CHANGED and modes.local.autocast is not None:
                     return run_general(op, (input, second, third), {})
+                if third is not None and (form := known_form(op, key)) is not None:
+                    if (made := first_time(form, (input, second, third))) is not None:
+                        return made
                 plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         records = True
         if CHANGED:
@@ -798,9 +840,11 @@ def joined(op: Op) -> Callable:
     formed: dict[tuple, CallForm | int] = memo()
     slow = general(op)
 
-    def planned(key: tuple, tensors: Sequence, dim: int) -> Plan | None:
-        """The plan, remembered; None where some tensors are left out."""
+    def planned(key: tuple, tensors: Sequence, dim: int) -> Plan | Tensor | None:
+        """The plan, remembered, or the result; None where some tensors are left out."""
         form = formed.get(like := (dim, *[kind.form for kind in key[1:]]), 0)
+        if type(form) is not int and (made := first_time(form, tensors)) is not None:
+            return made
         if type(form) is not int and (plan := form.plan(key[1:])) is not None:
             return remember(plans, key, plan)
         operands, attrs = bound(op, (tensors, dim), {})
@@ -831,8 +875,8 @@ def joined(op: Op) -> Callable:
             if CHANGED and local.autocast is not None:
                 return run_general(op, *bound(op, (tensors, dim), {}))
             plan = planned(key, tensors, dim)
-            if plan is None:
-                return run_general(op, *bound(op, (tensors, dim), {}))
+            if type(plan) is not Plan:
+                return plan if plan is not None else run_general(op, *bound(op, (tensors, dim), {}))
         if CHANGED:
             return run(op, plan, tuple(tensors))
         out = new(Tensor)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
-from ..ir.dims import Condition, conditions
+from ..ir.dims import Condition, Dim, conditions
 from ..ir.errors import LaminaError
 from ..ir.execute import operand_dtypes, plain
 from ..ir.graph import Builder
 from ..ir.op import Op
-from ..ir.types import CPU, Type, type_of
-from .kernels import choose, kind_key, never_native
+from ..ir.types import CPU, Shape, Type, type_of
+from .kernels import LEAST, chooser, kind_key
 from .of_symbols import of_symbols
-from .plan import Plan, memo, remember
+from .plan import LIMIT, Plan, memo, remember
 
 Types = tuple[Type | None, ...]
 MET = (
@@ -29,11 +30,11 @@ _in_vain: dict[Op, int] = memo()
 class Form:
     """What all plans of an op have in common whose types differ in sizes alone.
 
-    first: one of them.  Raises LaminaError, TypeError where the rule of its shapes asks for more than follows
-    for all sizes.
+    first: one of them.  met: types that were served without a plan.  Raises LaminaError, TypeError where the
+    rule of its shapes asks for more than follows for all sizes.
     """
 
-    __slots__ = ("first", "key", "shapes", "dtypes", "reference", "quick", "plainly")
+    __slots__ = ("first", "met", "found", "dtypes", "reference", "quick", "kernel")
 
     def __init__(self, first: Plan, key: tuple):
         op, attrs, types = first.op, first.attrs, first.types
@@ -44,29 +45,43 @@ class Form:
             return made if isinstance(made, tuple) else (made,), needs
 
         found = of_symbols(types, infer)
-        self.first, self.key, self.dtypes = first, key, [out.dtype for out in found.made]
-        self.shapes = found.function([out.shape for out in found.made])
+        self.first, self.dtypes, self.met = first, [out.dtype for out in found.made], set()
+        shapes = [out.shape for out in found.made]
+        self.found = found.function(shapes, (_sizes((*shapes, *found.shapes)),))
         conversions = operand_dtypes(op, types, attrs)
         several = isinstance(op.infer(*types, **attrs), tuple)
         self.reference = plain(op, types, attrs, first.outs, several, conversions)
-        self.quick = None if conversions else op.quick
-        self.plainly = self.quick is None and never_native(op, (*types, *first.outs))
+        quick = None if conversions else op.quick
+        if quick is not None and op.traits.elementwise:  # the same for all sizes
+            self.reference, quick = quick(types, attrs) or self.reference, None
+        self.quick = quick
+        self.kernel = chooser(op, types, first.outs, key)
 
     def plan(self, types: Types) -> Plan | None:
         """The plan for these types of this form; None where only the rules can say what is to be said."""
-        shapes = self.shapes(types)
-        if shapes is None:
+        found = self.found(types)
+        if found is None:
             return None
-        first = self.first
+        first, (*shapes, sizes) = self.first, found
         plan = _like(first, types, first.attrs, tuple(map(type_of, self.dtypes, shapes)))
         if plan.op.traits.view:
             plan.link = first.link
-        if self.plainly:
-            plan.kernel = self.reference
-            return plan
         quick = self.quick and self.quick(types, plan.attrs)
-        plan.kernel = choose(plan, quick or self.reference, self.key)
+        plan.kernel = self.kernel(plan, quick or self.reference, max(sizes))
         return plan
+
+    def once(self, types: Types) -> tuple[Type, Callable, tuple] | None:
+        """For types that are met the first time the result's, what computes it, and its link if it is a view.
+
+        None for others, and where a plan does more: most shapes that are new never come again, and a plan
+        takes thrice as long to make as this.
+        """
+        first, found = self.first, _first_time(self, types)
+        if found is None:
+            return None
+        link = first.link if first.op.traits.view else ()
+        quick = self.quick and self.quick(types, first.attrs)
+        return type_of(self.dtypes[0], found[0]), quick or self.reference, link
 
     def binds_alike(self, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether a call with these arguments has the attributes of its plans, whatever the sizes are."""
@@ -94,7 +109,7 @@ class CallForm:
     LaminaError, TypeError where there are no formulas.
     """
 
-    __slots__ = ("first", "dtype", "found", "conversions")
+    __slots__ = ("first", "met", "dtype", "found", "conversions", "kernel")
 
     def __init__(self, first: Plan, bind: Callable[[tuple], tuple[tuple, dict]]):
         op = first.op
@@ -113,10 +128,11 @@ class CallForm:
 
         found = of_symbols(first.types, infer)
         made, attrs = found.made
-        self.first, self.dtype = first, made.dtype
+        self.first, self.dtype, self.met = first, made.dtype, set()
         self.conversions = operand_dtypes(op, first.types, first.attrs)
-        self.found = found.function([made.shape], (attrs,))
-        if self.found(first.types) != (first.out.shape, first.attrs):
+        self.found = found.function([made.shape], (attrs, _sizes((made.shape, *found.shapes))))
+        self.kernel = chooser(op, first.types, first.outs)
+        if self.found(first.types)[:2] != (first.out.shape, first.attrs):
             raise TypeError("the formulas are of another call")
 
     def plan(self, types: Types) -> Plan | None:
@@ -124,16 +140,46 @@ class CallForm:
         found = self.found(types)
         if found is None:
             return None
-        op, (shape, attrs) = self.first.op, found
+        shape, attrs, sizes = found
         outs = (type_of(self.dtype, shape),)
         plan = _like(self.first, types, attrs, outs)
-        kernel = op.quick(types, attrs) if op.quick is not None and not self.conversions else None
-        kernel = kernel or plain(op, types, attrs, outs, False, self.conversions)
-        if op.traits.view:
-            plan.link, plan.kernel = ((op.name, tuple(attrs.items())),), kernel
-        else:
-            plan.kernel = choose(plan, kernel)
+        plan.kernel = self.kernel(plan, self.reference(types, attrs, outs), max(sizes))
+        if plan.op.traits.view:
+            plan.link = ((plan.op.name, tuple(attrs.items())),)
         return plan
+
+    def once(self, types: Types) -> tuple[Type, Callable, tuple] | None:
+        """As of a `Form`."""
+        found = _first_time(self, types)
+        if found is None:
+            return None
+        op, (shape, attrs, _) = self.first.op, found
+        out = type_of(self.dtype, shape)
+        link = ((op.name, tuple(attrs.items())),) if op.traits.view else ()
+        return out, self.reference(types, attrs, (out,)), link
+
+    def reference(self, types: Types, attrs: dict[str, Any], outs: tuple[Type, ...]) -> Callable:
+        op = self.first.op
+        quick = op.quick(types, attrs) if op.quick is not None and not self.conversions else None
+        return quick or plain(op, types, attrs, outs, False, self.conversions)
+
+
+def _first_time(form: Form | CallForm, types: Types) -> Any:
+    """What the formulas say for types that were not met and have small arrays; None for others."""
+    met = form.met
+    if types in met or len(form.first.outs) > 1:
+        return None
+    if len(met) >= LIMIT:
+        met.clear()
+    met.add(types)
+    found = form.found(types)
+    return found if found is not None and max(found[-1]) <= LEAST else None
+
+
+def _sizes(shapes: Iterable[Shape | None]) -> tuple[int | Dim, ...]:
+    """How many elements arrays of these shapes have, each formula once."""
+    sizes = {str(size := prod(shape)): size for shape in shapes if shape is not None}
+    return tuple(sizes.values())
 
 
 def _like(first: Plan, types: Types, attrs: dict[str, Any], outs: tuple[Type, ...]) -> Plan:
@@ -151,6 +197,12 @@ def by_formulas(op: Op, types: Types, attrs: dict[str, Any]) -> Plan | None:
         return None
     form = _forms.get(kind_key(op, attrs, types))
     return form.plan(types) if type(form) is Form else None
+
+
+def known_form(op: Op, types: Types) -> Form | None:
+    """The form of an op's calls without attributes, if there is one."""
+    form = _forms.get(kind_key(op, {}, types))
+    return form if type(form) is Form else None
 
 
 def by_rules(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:

@@ -98,18 +98,48 @@ def choose(plan: Plan, reference: Callable, key: tuple | None = None) -> Callabl
     """
     op, types, outs = plan.op, plan.types, plan.outs
     largest = _largest(op, types, outs)
-    if largest > LEAST:
-        if op.name in SLOWER or (_is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST):
+    if largest <= LEAST:
+        if not largest or not _counts(op):
             return reference
-        if WHEN == EARNED and (opened := _kind(key or kind_key(op, plan.attrs, types)).opened) is not None:
-            return _at_once(plan, reference, opened) or _large(plan, reference)
-        return _large(plan, reference)
-    if op.name in PRODUCTS and (largest > SMALL_PRODUCT or _is_thin(types, outs)):
+        return _small(plan, reference, largest, _kind(key or kind_key(op, plan.attrs, types)))
+    if op.name in SLOWER or (_is_plain(op, types, outs) and outs[0].size < PLAIN_LEAST):
         return reference
-    if largest and WHEN == EARNED and type(op.reference) is not np.ufunc:
-        kind = _kind(key or kind_key(op, plan.attrs, types))
-        return Small(plan, reference, kind) if kind.calls is None else _decided(plan, reference, kind)
-    return reference
+    if WHEN == EARNED and (opened := _kind(key or kind_key(op, plan.attrs, types)).opened) is not None:
+        return _at_once(plan, reference, opened) or _large(plan, reference)
+    return _large(plan, reference)
+
+
+def chooser(
+    op: Op, types: Types, outs: Types, key: tuple | None = None
+) -> Callable[[Plan, Callable, int], Callable]:
+    """`choose` for plans of one kind, that is given the elements of a plan's largest array, too.
+
+    key: of that kind; None where attributes hang on sizes, so that each size is a kind.
+    """
+    if _has_no_kernel(op) or WHEN == NEVER or any(t and not t.dtype.traced for t in (*types, *outs)):
+        return lambda plan, reference, largest: reference
+    counts, kind = _counts(op), key and _kind(key)
+
+    def chosen(plan: Plan, reference: Callable, largest: int) -> Callable:
+        if largest > LEAST:
+            return choose(plan, reference, key)
+        if not counts or not largest:
+            return reference
+        return _small(plan, reference, largest, kind or Kind())
+
+    return chosen
+
+
+def _counts(op: Op) -> bool:
+    """Whether calls on small arrays may earn it native code."""
+    return WHEN == EARNED and type(op.reference) is not np.ufunc
+
+
+def _small(plan: Plan, reference: Callable, largest: int, kind: Kind) -> Callable:
+    op = plan.op
+    if op.name in PRODUCTS and (largest > SMALL_PRODUCT or _is_thin(plan.types, plan.outs)):
+        return reference
+    return Small(plan, reference, kind) if kind.calls is None else _decided(plan, reference, kind)
 
 
 def choose_backward(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types) -> Gradients | None:
@@ -119,12 +149,8 @@ def choose_backward(op: Op, types: Types, attrs: Mapping[str, Any], outs: Types)
     return Gradients(op, types, attrs, outs)
 
 
-def never_native(op: Op, types: Types) -> bool:
-    """Whether no size of operands and outputs of such types has native code.  Kernels are of real numbers."""
-    return _has_no_kernel(op) or any(t is not None and not t.dtype.traced for t in types)
-
-
 def _has_no_kernel(op: Op) -> bool:
+    """Whether an op has no native code, whatever it is run on."""
     return op.traits.view or op.traits.host or isinstance(op.lower, NotLowered)
 
 
@@ -291,7 +317,7 @@ class Backward:
 
 def kind_key(op: Op, attrs: Mapping[str, Any], types: Types) -> tuple:
     """What calls of an op have in common that differ in sizes alone; repr tells 1 from 1.0 and True."""
-    return (op, repr(attrs) if attrs else "", *[t and (t._form or t.form) for t in types])
+    return (op, repr(attrs) if attrs else "", *[t and t.form for t in types])
 
 
 class Gradients:

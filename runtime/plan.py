@@ -282,10 +282,26 @@ def _compiled(rule: Rule, saves: tuple[str, ...], attrs: dict, types: tuple) -> 
 _memos: list[dict] = []
 
 
-def memo() -> dict:
+def memo(kind: type[dict] = dict) -> Any:
     """A table of plans, which a change of the default dtype empties: inference depends on that."""
-    _memos.append(made := {})
+    _memos.append(made := kind())
     return made
+
+
+class ByArguments(dict):
+    """Plans by how arguments are spelled; None for others, which costs a third of a KeyError."""
+
+    def __missing__(self, key: Any) -> None:
+        return None
+
+
+class ByType(dict):
+    """Such tables by the type of the operand."""
+
+    nothing = ByArguments()
+
+    def __missing__(self, key: Any) -> ByArguments:
+        return self.nothing
 
 
 def _forget() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..dims import Dim, same
 from ..errors import ArgumentError, DimError, ShapeError
-from ..indices import canonical, indexed_shape, numpy_index, place, whole
+from ..indices import canonical, indexed_shape, numpy_index, numpy_slice, place, whole
 from ..op import COMPOSITES, Op, Traits, composite
 from ..sample import sample
 from ..shapes import dim_of, dims_of, filled_in, sizes_of
@@ -421,7 +421,10 @@ def _indexed_places(axes: tuple, shape: Shape, *, index: tuple) -> tuple:
 
 def _least_index(types: tuple, attrs: dict) -> Any:
     """The index without the whole dimensions at its end, unless it picks a scalar: half of NumPy's work."""
-    index = list(attrs["index"])
+    index = attrs["index"]
+    if len(index) == 1 and index[0][0] == "slice":
+        return numpy_slice(index[0])
+    index = list(index)
     shape, kept = types[0].shape, sum(item[0] != "new" for item in attrs["index"])
     while len(index) > 1 and index[-1] == whole(shape[kept - 1]):
         index.pop()

@@ -1,6 +1,7 @@
 """Plans that are made by formulas are those that the rules make, or there are none."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,9 @@ def test_most_records_have_forms():
 def test_sizes_that_must_be_equal_are_compared(monkeypatch):
     assert compared("add")
     monkeypatch.setattr(
-        OfSymbols, "function", lambda self, results, beside=(): lambda types: (types[0].shape,)
+        OfSymbols,
+        "function",
+        lambda self, results, beside=(): lambda types: (types[0].shape, (types[0].size,)),
     )
     with pytest.raises(AssertionError, match="add of"):
         compared("add")
@@ -140,6 +143,38 @@ def test_calls_on_many_shapes_give_what_they_give_alone(name):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("mode", [nullcontext, lamina.no_grad, lamina.inference_mode])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_shape_is_met_the_first_time_as_ever_after(name, mode):
+    """What has no history needs no plan then."""
+    _forget()
+
+    def told(y, x):
+        base = y._base
+        tied = None if base is None else base is x
+        version = None if y.is_inference() else y._version
+        return y.numpy(), y.stride(), y.dtype, tied, y.is_inference(), y.requires_grad, version
+
+    with mode():
+        for n in range(3, 3 + 4 * forms.MET):
+            x = lamina.tensor(np.arange(n * (n + 1), dtype=np.float32).reshape(n, n + 1) / 64)
+            first, *others = [told(CALLS[name](x), x) for _ in range(3)]
+            for other in others:
+                np.testing.assert_array_equal(other[0], first[0])
+                assert other[1:] == first[1:]
+
+
+def test_who_wants_a_gradient_has_one_the_first_time():
+    _forget()
+    for n in range(3, 3 + 4 * forms.MET):
+        for take in CALLS.values():
+            take(lamina.ones(n, n + 1))
+    for take in CALLS.values():
+        x = lamina.ones(61, 62, requires_grad=True)
+        take(x).sum().backward()
+        assert x.grad is not None
+
+
 @pytest.fixture
 def nobody_overrides():
     """No class of another test's, of which there would be more to ask at each call."""
@@ -161,7 +196,7 @@ def test_calls_have_forms_of_their_attributes(monkeypatch, nobody_overrides):
     for n in range(3, 3 + 4 * forms.MET):
         if n == 3 + 3 * forms.MET:
             monkeypatch.setattr(Plan, "__init__", counted)
-        for name in ("one_row", "slice", "from_behind", "cat", "cat_columns", "sum", "add"):
+        for name in 2 * ("one_row", "slice", "from_behind", "cat", "cat_columns", "sum", "add"):
             CALLS[name](lamina.ones(n, n + 1))
     assert not [op for op, types, _ in made if types]
 
@@ -172,7 +207,8 @@ def test_what_a_form_does_not_serve_is_left_to_the_rules(name, monkeypatch):
     for n in range(3, 3 + 4 * forms.MET):
         CALLS[name](lamina.ones(n, 4))
     for form in (forms.Form, forms.CallForm):
-        monkeypatch.setattr(form, "plan", lambda self, types: None)
+        for name_of in ("plan", "once"):
+            monkeypatch.setattr(form, name_of, lambda self, types: None)
     x = lamina.tensor(np.arange(400, dtype=np.float32).reshape(100, 4))
     wanted = {"clamped": x.numpy()[4:6], "sum": x.numpy().sum(1), "cat": np.concatenate([x.numpy()] * 2)}
     for _ in range(2):
