@@ -124,6 +124,12 @@ def type_of(dtype: DType, shape: Shape, device: Device = CPU) -> Type:
     return found if found is not None else _intern(key, dtype, shape, device)
 
 
+def sized(dtype: DType, shape: tuple[int, ...]) -> Type:
+    """The same on the CPU, of sizes that are ints for sure, as formulas give them."""
+    found = _recent.get(key := (dtype, shape))
+    return found if found is not None else _made(key, dtype, shape, CPU, True)
+
+
 def _check_sizes(dtype: DType, shape: Shape) -> None:
     """Refuse sizes that are negative, or whose elements no 64-bit offset reaches.  Raises ShapeError.
 
@@ -150,6 +156,10 @@ def _intern(key: tuple, dtype: DType, shape: Shape, device: Device) -> Type:
         return type_of(dtype, tuple(map(_size, shape)), device)
     if not isinstance(dtype, DType):
         raise ArgumentError(f"the element type of a type is a dtype, not {dtype!r}")
+    return _made(key, dtype, shape, device, known)
+
+
+def _made(key: tuple, dtype: DType, shape: Shape, device: Device, known: bool) -> Type:
     made = object.__new__(Type)
     made.dtype, made.shape, made.device = dtype, shape, device
     made.ndim = ndim = len(shape)

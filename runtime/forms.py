@@ -11,10 +11,10 @@ from ..ir.errors import LaminaError
 from ..ir.execute import operand_dtypes, plain
 from ..ir.graph import Builder
 from ..ir.op import Op
-from ..ir.types import CPU, Shape, Type, type_of
+from ..ir.types import CPU, Shape, Type, sized
 from .kernels import LEAST, chooser, kind_key
 from .of_symbols import of_symbols
-from .plan import LIMIT, Plan, memo, remember
+from .plan import Plan, memo, remember
 
 Types = tuple[Type | None, ...]
 MET = (
@@ -34,7 +34,7 @@ class Form:
     rule of its shapes asks for more than follows for all sizes.
     """
 
-    __slots__ = ("first", "met", "found", "dtypes", "reference", "quick", "kernel")
+    __slots__ = ("first", "link", "met", "found", "dtypes", "reference", "quick", "kernel")
 
     def __init__(self, first: Plan, key: tuple):
         op, attrs, types = first.op, first.attrs, first.types
@@ -45,7 +45,8 @@ class Form:
             return made if isinstance(made, tuple) else (made,), needs
 
         found = of_symbols(types, infer)
-        self.first, self.dtypes, self.met = first, [out.dtype for out in found.made], set()
+        self.first, self.dtypes, self.met = first, [out.dtype for out in found.made], {}
+        self.link = first.link if op.traits.view else ()
         shapes = [out.shape for out in found.made]
         self.found = found.function(shapes, (_sizes((*shapes, *found.shapes)),))
         conversions = operand_dtypes(op, types, attrs)
@@ -63,9 +64,9 @@ class Form:
         if found is None:
             return None
         first, (*shapes, sizes) = self.first, found
-        plan = _like(first, types, first.attrs, tuple(map(type_of, self.dtypes, shapes)))
-        if plan.op.traits.view:
-            plan.link = first.link
+        plan = _like(first, types, first.attrs, tuple(map(sized, self.dtypes, shapes)))
+        if self.link:
+            plan.link = self.link
         quick = self.quick and self.quick(types, plan.attrs)
         plan.kernel = self.kernel(plan, quick or self.reference, max(sizes))
         return plan
@@ -76,12 +77,12 @@ class Form:
         None for others, and where a plan does more: most shapes that are new never come again, and a plan
         takes thrice as long to make as this.
         """
-        first, found = self.first, _first_time(self, types)
-        if found is None:
+        found = None if types in self.met or len(self.dtypes) > 1 else self.found(types)
+        if found is None or max(found[-1]) > LEAST:
             return None
-        link = first.link if first.op.traits.view else ()
-        quick = self.quick and self.quick(types, first.attrs)
-        return type_of(self.dtypes[0], found[0]), quick or self.reference, link
+        remember(self.met, types, None)
+        quick = self.quick and self.quick(types, self.first.attrs)
+        return sized(self.dtypes[0], found[0]), quick or self.reference, self.link
 
     def binds_alike(self, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether a call with these arguments has the attributes of its plans, whatever the sizes are."""
@@ -128,7 +129,7 @@ class CallForm:
 
         found = of_symbols(first.types, infer)
         made, attrs = found.made
-        self.first, self.dtype, self.met = first, made.dtype, set()
+        self.first, self.dtype, self.met = first, made.dtype, {}
         self.conversions = operand_dtypes(op, first.types, first.attrs)
         self.found = found.function([made.shape], (attrs, _sizes((made.shape, *found.shapes))))
         self.kernel = chooser(op, first.types, first.outs)
@@ -141,7 +142,7 @@ class CallForm:
         if found is None:
             return None
         shape, attrs, sizes = found
-        outs = (type_of(self.dtype, shape),)
+        outs = (sized(self.dtype, shape),)
         plan = _like(self.first, types, attrs, outs)
         plan.kernel = self.kernel(plan, self.reference(types, attrs, outs), max(sizes))
         if plan.op.traits.view:
@@ -150,11 +151,14 @@ class CallForm:
 
     def once(self, types: Types) -> tuple[Type, Callable, tuple] | None:
         """As of a `Form`."""
-        found = _first_time(self, types)
+        found = None if types in self.met else self.found(types)
         if found is None:
             return None
-        op, (shape, attrs, _) = self.first.op, found
-        out = type_of(self.dtype, shape)
+        shape, attrs, sizes = found
+        if max(sizes) > LEAST:
+            return None
+        remember(self.met, types, None)
+        op, out = self.first.op, sized(self.dtype, shape)
         link = ((op.name, tuple(attrs.items())),) if op.traits.view else ()
         return out, self.reference(types, attrs, (out,)), link
 
@@ -162,18 +166,6 @@ class CallForm:
         op = self.first.op
         quick = op.quick(types, attrs) if op.quick is not None and not self.conversions else None
         return quick or plain(op, types, attrs, outs, False, self.conversions)
-
-
-def _first_time(form: Form | CallForm, types: Types) -> Any:
-    """What the formulas say for types that were not met and have small arrays; None for others."""
-    met = form.met
-    if types in met or len(form.first.outs) > 1:
-        return None
-    if len(met) >= LIMIT:
-        met.clear()
-    met.add(types)
-    found = form.found(types)
-    return found if found is not None and max(found[-1]) <= LEAST else None
 
 
 def _sizes(shapes: Iterable[Shape | None]) -> tuple[int | Dim, ...]:
