@@ -13,7 +13,7 @@ both gradients have the form of the convolution itself.  Everything that meets a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -28,7 +28,9 @@ from ..schedules.default import balanced_tile
 from ..schedules.steps import Block, Bound, Join, Residues, Schedule, Strips, Vectorise, tiles
 from ..schedules.target import BASELINE, Target
 from .image_layout import ImageLayout, Order, permuted, taps_first
-from .program import Array, Call, Program
+from .program import Array, Call, Program, Step
+from .split_calls import in_turn
+from .winograd_gradients import in_tiles
 
 # A plane of one channel up to this size lies contiguous: [c, h, w, n].  Of larger ones, whose size is most
 # often a power of two, one place in every channel would fall on the same lines of the cache, and the channels
@@ -130,6 +132,13 @@ class _Layout(ImageLayout):
 
     def way(self, kernel: Kernel, roles: Windowed) -> Schedule:
         return way(kernel, roles, self.target, self.options)
+
+    def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
+        """A weight's gradient by Winograd, where that is quicker."""
+        if roles is None or not roles.gradient or not self.options.winograd:
+            return (call,)
+        kernels = in_tiles(call.kernel, self.target)
+        return (call,) if kernels is None else in_turn(call, kernels)
 
 
 def _planes(shape: tuple) -> Order:

@@ -8,7 +8,7 @@ order that it is not in, a call that copies it is put before.  Params and result
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,6 +44,10 @@ class ImageLayout(ABC):
     def way(self, kernel: Kernel, roles: Windowed) -> Any:
         """How a convolution runs on images in their orders: what `Call.how` takes."""
         return None
+
+    def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
+        """What stands for a call that is laid out."""
+        return (call,)
 
     def spread(self) -> frozenset[Array]:
         """The images of the convolutions, and all of their rank and batch that meet them in a call."""
@@ -91,7 +95,7 @@ class ImageLayout(ABC):
                 self.made[array] = {orders[buffer.name]: made}
             outputs.append(made)
         how = None if roles is None else self.way(kernel, roles)
-        self.steps.append(Call(kernel, inputs, tuple(outputs), how, call.where))
+        self.steps += self.calls(Call(kernel, inputs, tuple(outputs), how, call.where), roles)
 
     def reordered(self, array: Array, order: Order) -> Array:
         """The array in an order of its dimensions, by a call of its own where there is none yet."""

@@ -1,0 +1,156 @@
+"""winograd_gradients: its kernels in turn beside the sum itself, refusals, prices, planted bugs."""
+
+import numpy as np
+import pytest
+from edited import edited
+
+import lamina
+from lamina.ir.kernel.affine import Affine
+from lamina.ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
+from lamina.ir.kernel.interpret import interpret
+from lamina.ir.kernel.scalar import op, read, ref
+from lamina.ir.kernel.verify import verify
+from lamina.passes.programs import winograd_gradients
+from lamina.passes.programs.winograd_gradients import in_tiles, tiled
+from lamina.passes.schedules.target import AVX512
+
+# outs, channels, places of the cotangents, images, where windows begin
+SIZES = [
+    (4, 3, (4, 4), 2, (-1, -1)),
+    (2, 5, (8, 12), 4, (-1, -1)),
+    (3, 2, (7, 10), 2, (0, 0)),
+    (3, 3, (9, 5), 4, (-2, -1)),
+    (1, 1, (1, 1), 4, (-1, 0)),
+    (2, 2, (6, 3), 1, (1, -1)),
+]
+
+
+def weight_gradient(outs, channels, places, images, origin, dtype="f32", stride=1):
+    """The kernel, on images with the batch innermost; twice the sum is another result."""
+    at = {name: Affine(((name, 1),)) for name in ("i", "i1", "i2", "i3", "r1", "r2", "r")}
+    size = tuple(max(1, n * stride + 2 + low) for n, low in zip(places, origin))
+    window = [Affine.of({f"i{d + 2}": 1, f"r{d + 1}": stride}, origin[d]) for d in range(2)]
+    product = op(
+        "mul",
+        read("g", (at["i"], at["r1"], at["r2"], at["r"])),
+        read("x", (at["i1"], *window, at["r"]), 0.0),
+    )
+    taps = (at["i"], at["i1"], at["i2"], at["i3"])
+    return Kernel(
+        "conv_weight_grad",
+        (
+            Buffer("g", dtype, (outs, *places, images)),
+            Buffer("x", dtype, (channels, *size, images)),
+            Buffer("old", dtype, (outs, channels, 3, 3)),
+        ),
+        (Buffer("out", dtype, (outs, channels, 3, 3)), Buffer("new", dtype, (outs, channels, 3, 3))),
+        (Axis("i", outs), Axis("i1", channels), Axis("i2", 3), Axis("i3", 3)),
+        (
+            Reduce("t", "sum", (Axis("r1", places[0]), Axis("r2", places[1]), Axis("r", images)), product),
+            Store("out", taps, ref("t")),
+            Store("new", taps, op("sub", read("old", taps), ref("t"))),
+        ),
+    )
+
+
+def run(kernels, arrays):
+    held = dict(arrays)
+    for kernel in kernels:
+        verify(kernel)
+        made = interpret(kernel, *(held[b.name] for b in kernel.inputs))
+        held.update(zip((b.name for b in kernel.outputs), made, strict=True))
+    return held["out"], held["new"]
+
+
+def error(kernels, kernel, seed=0):
+    """The largest of both results, beside the direct sum in float64."""
+    rng = np.random.default_rng(seed)
+    arrays = {b.name: rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs}
+    wide = Kernel(
+        kernel.name,
+        *(tuple(Buffer(b.name, "f64", b.shape) for b in bs) for bs in (kernel.inputs, kernel.outputs)),
+        kernel.parallel,
+        kernel.stages,
+    )
+    wanted = run([wide], {name: x.astype(np.float64) for name, x in arrays.items()})
+    return max(
+        np.abs(one - other).max() / np.abs(other).max()
+        for one, other in zip(run(kernels, arrays), wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_the_kernels_give_the_sum(sizes):
+    kernel = weight_gradient(*sizes)
+    made = tiled(kernel)
+    assert [part.name for part in made] == ["tiles_of_g", "tiles_of_x", "products", "taps", kernel.name]
+    assert error(made, kernel) < 1e-5
+
+
+REFUSED = {
+    "doubles": weight_gradient(*SIZES[1], dtype="f64"),
+    "every second place": weight_gradient(*SIZES[1], stride=2),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_others_stay(name):
+    assert tiled(REFUSED[name]) is None
+
+
+def test_what_takes_no_less_stays():
+    large, small = ((n, n, (16, 16), 32, (-1, -1)) for n in (64, 4))
+    assert in_tiles(weight_gradient(*large), AVX512)
+    assert tiled(weight_gradient(*small)) and in_tiles(weight_gradient(*small), AVX512) is None
+
+
+def test_what_would_take_much_memory_stays(monkeypatch):
+    kernel = weight_gradient(64, 64, (16, 16), 32, (-1, -1))
+    monkeypatch.setattr(winograd_gradients, "MOST_PRODUCTS", 36 * 64 * 64 * 4 - 1)
+    assert in_tiles(kernel, AVX512) is None
+
+
+BUGS = {
+    "the window begins elsewhere": ("v, found.origin, _of", "v, (0, 0), _of"),
+    "taps are exchanged": ("taps[0]: TAPS, found.taps[1]: 1", "taps[1]: TAPS, found.taps[0]: 1"),
+    "tiles that are not whole": ("None if inside else 0.0", "None"),
+    "the point at infinity": ("(-total, d[3]), (a * a * b * b, d[1])", "(-total, d[3])"),
+    "a sign": ("scale * own**3", "-scale * own**3"),
+    "the last result": ('op("add", m[5], ', 'op("add", m[0], '),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_planted(name):
+    wrong = edited("lamina.passes.programs.winograd_gradients", *BUGS[name]).tiled
+
+    def seen(sizes):
+        kernel = weight_gradient(*sizes)
+        try:
+            return error(wrong(kernel), kernel) > 1e-4
+        except Exception:
+            return True
+
+    assert any(map(seen, SIZES))
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 14, 14, 32, 1), (16, 32, 9, 12, 16, 0)])
+def test_a_traced_step_has_them(shape):
+    """By native code, beside eager gradients."""
+    n, c, h, w, k, padding = shape
+    lamina.manual_seed(0)
+    layer = lamina.nn.Conv2d(c, k, 3, padding=padding)
+    x = lamina.randn(n, c, h, w)
+
+    @lamina.jit.trace
+    def gradient(x):
+        layer.zero_grad()
+        layer(x).square().sum().backward()
+        return layer.weight.grad.clone()
+
+    first = gradient(x)
+    for _ in range(3):
+        found = gradient(x)
+    assert gradient.counts()["served"] >= 1
+    scale = first.abs().max().item()
+    np.testing.assert_allclose(found.numpy(), first.numpy(), rtol=0, atol=2e-5 * scale)
