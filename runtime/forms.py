@@ -12,7 +12,7 @@ from ..ir.execute import operand_dtypes, plain
 from ..ir.graph import Builder
 from ..ir.op import Op
 from ..ir.types import CPU, Shape, Type, sized
-from .kernels import LEAST, chooser, kind_key
+from .kernels import Chooser, kind_key
 from .of_symbols import of_symbols
 from .plan import Plan, memo, remember
 
@@ -56,7 +56,7 @@ class Form:
         if quick is not None and op.traits.elementwise:  # the same for all sizes
             self.reference, quick = quick(types, attrs) or self.reference, None
         self.quick = quick
-        self.kernel = chooser(op, types, first.outs, key)
+        self.kernel = Chooser(op, types, first.outs, key)
 
     def plan(self, types: Types) -> Plan | None:
         """The plan for these types of this form; None where only the rules can say what is to be said."""
@@ -78,7 +78,7 @@ class Form:
         takes thrice as long to make as this.
         """
         found = None if types in self.met or len(self.dtypes) > 1 else self.found(types)
-        if found is None or max(found[-1]) > LEAST:
+        if found is None or not self.kernel.is_numpy(max(found[-1])):
             return None
         remember(self.met, types, None)
         quick = self.quick and self.quick(types, self.first.attrs)
@@ -132,7 +132,7 @@ class CallForm:
         self.first, self.dtype, self.met = first, made.dtype, {}
         self.conversions = operand_dtypes(op, first.types, first.attrs)
         self.found = found.function([made.shape], (attrs, _sizes((made.shape, *found.shapes))))
-        self.kernel = chooser(op, first.types, first.outs)
+        self.kernel = Chooser(op, first.types, first.outs)
         if self.found(first.types)[:2] != (first.out.shape, first.attrs):
             raise TypeError("the formulas are of another call")
 
@@ -155,7 +155,7 @@ class CallForm:
         if found is None:
             return None
         shape, attrs, sizes = found
-        if max(sizes) > LEAST:
+        if not self.kernel.is_numpy(max(sizes)):
             return None
         remember(self.met, types, None)
         op, out = self.first.op, sized(self.dtype, shape)

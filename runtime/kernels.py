@@ -109,25 +109,31 @@ def choose(plan: Plan, reference: Callable, key: tuple | None = None) -> Callabl
     return _large(plan, reference)
 
 
-def chooser(
-    op: Op, types: Types, outs: Types, key: tuple | None = None
-) -> Callable[[Plan, Callable, int], Callable]:
-    """`choose` for plans of one kind, that is given the elements of a plan's largest array, too.
+class Chooser:
+    """`choose` for plans of one kind, which is given the elements of a plan's largest array, too.
 
     key: of that kind; None where attributes hang on sizes, so that each size is a kind.
     """
-    if _has_no_kernel(op) or WHEN == NEVER or any(t and not t.dtype.traced for t in (*types, *outs)):
-        return lambda plan, reference, largest: reference
-    counts, kind = _counts(op), key and _kind(key)
 
-    def chosen(plan: Plan, reference: Callable, largest: int) -> Callable:
-        if largest > LEAST:
-            return choose(plan, reference, key)
-        if not counts or not largest:
+    __slots__ = ("key", "kind", "never", "counts")
+
+    def __init__(self, op: Op, types: Types, outs: Types, key: tuple | None = None):
+        untraced = any(t is not None and not t.dtype.traced for t in (*types, *outs))
+        self.key, self.kind = key, None if key is None else _kind(key)
+        self.never, self.counts = _has_no_kernel(op) or WHEN == NEVER or untraced, _counts(op)
+
+    def __call__(self, plan: Plan, reference: Callable, largest: int) -> Callable:
+        if self.never:
             return reference
-        return _small(plan, reference, largest, kind or Kind())
+        if largest > LEAST:
+            return choose(plan, reference, self.key)
+        if not self.counts or not largest:
+            return reference
+        return _small(plan, reference, largest, self.kind or Kind())
 
-    return chosen
+    def is_numpy(self, largest: int) -> bool:
+        """Whether what runs a plan is its op's reference as long as few have come."""
+        return self.never or (largest <= LEAST and (self.kind is None or self.kind.opened is None))
 
 
 def _counts(op: Op) -> bool:

@@ -164,6 +164,17 @@ def test_a_shape_is_met_the_first_time_as_ever_after(name, mode):
                 assert other[1:] == first[1:]
 
 
+def test_a_kind_that_has_code_is_not_left_to_numpy(monkeypatch):
+    _forget()
+    for n in range(3, 3 + 4 * forms.MET):
+        lamina.ones(n, 4).softmax(0)
+    form = next(f for key, f in forms._forms.items() if key[0].name == "softmax")
+    types = [(lamina.ones(n, 4)._meta,) for n in (101, 102)]
+    assert form.once(types[0]) is not None
+    monkeypatch.setattr(form.kernel.kind, "opened", object())
+    assert form.once(types[1]) is None
+
+
 def test_who_wants_a_gradient_has_one_the_first_time():
     _forget()
     for n in range(3, 3 + 4 * forms.MET):
