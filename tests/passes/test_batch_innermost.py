@@ -5,8 +5,10 @@ from image_programs import Builder, check
 from training_programs import gradients, random_step, small_step
 
 from lamina.ir.errors import GraphError
+from lamina.passes.programs import batch_innermost as innermost
 from lamina.passes.programs import image_layout
 from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.winograd_gradients import tiled
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 SEEDS = range(30)
@@ -75,6 +77,18 @@ def test_random_steps_keep_their_meaning(seed):
     before = random_step(seed)
     for target in (AVX512, AVX2, BASELINE):
         check(before, batch_innermost(before, target), seed)
+
+
+def test_random_steps_keep_their_meaning_with_gradients_in_tiles(monkeypatch):
+    """Whether that pays or not; what is stored between the five kernels is rounded."""
+    monkeypatch.setattr(innermost, "in_tiles", lambda kernel, target: tiled(kernel))
+    made = 0
+    for seed in SEEDS:
+        before = random_step(seed)
+        after = batch_innermost(before, AVX512)
+        check(before, after, seed, within=1e-5)
+        made += sum(call.name == "tiles_of_g" for call in after.calls)
+    assert made > len(SEEDS) // 3
 
 
 def test_a_second_time_changes_nothing():
