@@ -78,7 +78,7 @@ class Form:
         takes thrice as long to make as this.
         """
         found = None if types in self.met or len(self.dtypes) > 1 else self.found(types)
-        if found is None or not self.kernel.is_numpy(max(found[-1])):
+        if found is None or not self.kernel.needs_no_plan(max(found[-1])):
             return None
         remember(self.met, types, None)
         quick = self.quick and self.quick(types, self.first.attrs)
@@ -155,7 +155,7 @@ class CallForm:
         if found is None:
             return None
         shape, attrs, sizes = found
-        if not self.kernel.is_numpy(max(sizes)):
+        if not self.kernel.needs_no_plan(max(sizes)):
             return None
         remember(self.met, types, None)
         op, out = self.first.op, sized(self.dtype, shape)

@@ -131,9 +131,15 @@ class Chooser:
             return reference
         return _small(plan, reference, largest, self.kind or Kind())
 
-    def is_numpy(self, largest: int) -> bool:
-        """Whether what runs a plan is its op's reference as long as few have come."""
-        return self.never or (largest <= LEAST and (self.kind is None or self.kind.opened is None))
+    def needs_no_plan(self, largest: int) -> bool:
+        """Whether NumPy runs a call on a shape that is new; it counts as a call of its kind, as others do."""
+        kind = self.kind
+        if self.never or largest > LEAST or not self.counts or kind is None:
+            return self.never or largest <= LEAST
+        if kind.calls is None:
+            kind.left -= 1  # beyond the last one a plan decides
+            return kind.left >= 0
+        return kind.calls < WORTH_CODE
 
 
 def _counts(op: Op) -> bool:

@@ -24,6 +24,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Expr, Op, Read, const, op, read, ref
 from ..kernels.blocking import fresh
+from ..kernels.product import plain
 from ..kernels.winograd import PAIRS, TAPS
 from ..schedules.target import Target
 from .factor_sums import CALL, price
@@ -80,9 +81,9 @@ def _gradient(kernel: Kernel, g: Read, image: Read) -> Gradient | None:
         return None
     if any(buffers[x.buffer].dtype != "f32" or buffers[x.buffer].layout for x in (g, image)):
         return None
-    plain = [_name(part) for part in (*g.index, image.index[0], image.index[3])]
-    outs, *places, batch, channels, same = plain
-    if None in plain or same != batch or channels not in kernel.parallel_names:
+    found = [plain(part) for part in (*g.index, image.index[0], image.index[3])]
+    outs, *places, batch, channels, same = found
+    if None in found or same != batch or channels not in kernel.parallel_names:
         return None
     taps, origin = [], []
     for place, part in zip(places, image.index[1:3], strict=True):
@@ -98,12 +99,6 @@ def _gradient(kernel: Kernel, g: Read, image: Read) -> Gradient | None:
     return Gradient(
         g, image, outs, channels, (taps[0], taps[1]), (places[0], places[1]), batch, (origin[0], origin[1])
     )
-
-
-def _name(part: Affine | Expr) -> str | None:
-    """The axis that a part of an index is."""
-    alone = isinstance(part, Affine) and not part.constant and len(part.terms) == 1 and part.terms[0][1] == 1
-    return part.terms[0][0] if alone else None
 
 
 def _kernels(kernel: Kernel, stage: Reduce, found: Gradient) -> list[Kernel]:

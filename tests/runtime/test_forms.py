@@ -11,7 +11,7 @@ import lamina
 from lamina.ir.dtypes import float32, int64
 from lamina.ir.errors import LaminaError
 from lamina.ir.op import REGISTRY
-from lamina.runtime import forms
+from lamina.runtime import forms, kernels
 from lamina.runtime.of_symbols import OfSymbols
 from lamina.runtime.overriding import OPEN
 from lamina.runtime.plan import Plan, _forget
@@ -164,15 +164,20 @@ def test_a_shape_is_met_the_first_time_as_ever_after(name, mode):
                 assert other[1:] == first[1:]
 
 
-def test_a_kind_that_has_code_is_not_left_to_numpy(monkeypatch):
+def test_calls_on_ever_new_shapes_earn_native_code_as_others_do(monkeypatch):
+    """They are counted without a plan, and once the kind's calls are spent, or it has code, there is one."""
     _forget()
     for n in range(3, 3 + 4 * forms.MET):
         lamina.ones(n, 4).softmax(0)
     form = next(f for key, f in forms._forms.items() if key[0].name == "softmax")
-    types = [(lamina.ones(n, 4)._meta,) for n in (101, 102)]
-    assert form.once(types[0]) is not None
-    monkeypatch.setattr(form.kernel.kind, "opened", object())
-    assert form.once(types[1]) is None
+    kind = form.kernel.kind
+    monkeypatch.setattr(kind, "calls", None)
+    monkeypatch.setattr(kind, "left", 2)
+    served = [form.once((lamina.ones(n, 4)._meta,)) is not None for n in (101, 102, 103, 104)]
+    assert served == [True, True, False, False]
+    for calls, is_left in ((kernels.WORTH_CODE, False), (kernels.WORTH_CODE - 1, True)):
+        monkeypatch.setattr(kind, "calls", calls)
+        assert (form.once((lamina.ones(200 + calls, 4)._meta,)) is not None) is is_left
 
 
 def test_who_wants_a_gradient_has_one_the_first_time():
