@@ -1,8 +1,8 @@
 """The type of a value: element type, shape and device.
 
 Types are interned: equal types are one object, so that "same kind" is an identity test and a type hashes as
-fast as any object.  A type lives as long as anything holds it; a bounded table in front keeps the recent ones
-at hand.
+fast as any object.  The table holds them until there are many; then it refers to them, and forgets those that
+nothing else holds.
 """
 
 from __future__ import annotations
@@ -110,9 +110,8 @@ def _restore(dtype: str, shape: Shape, device: Device) -> Type:
     return type_of(dtype_named(dtype), shape, device)
 
 
-_recent: dict[tuple, Type] = {}  # strong and quick; only ever a memo
-_alive: dict[tuple, ref[Type]] = {}  # every type there is, and some that were
-_most = 2 * TABLE_LIMIT  # of these, until those that were are forgotten
+_known: dict[tuple, Type | ref[Type]] = {}  # every type there is, and some that were
+_most = TABLE_LIMIT  # of these, until those that were are forgotten
 _shared: dict[tuple, tuple[dict, tuple]] = {}  # scalars and form of a dtype, dims above one, and a device
 _dropping = fork_safe_lock()
 
@@ -120,14 +119,14 @@ _dropping = fork_safe_lock()
 def type_of(dtype: DType, shape: Shape, device: Device = CPU) -> Type:
     """The interned type of that element type, shape and device."""
     key = (dtype, shape) if device is CPU else (dtype, shape, device)
-    found = _recent.get(key)
-    return found if found is not None else _intern(key, dtype, shape, device)
+    found = _known.get(key)
+    return found if type(found) is Type else _intern(key, dtype, shape, device)
 
 
 def sized(dtype: DType, shape: tuple[int, ...]) -> Type:
     """The same on the CPU, of sizes that are ints for sure, as formulas give them."""
-    found = _recent.get(key := (dtype, shape))
-    return found if found is not None else _made(key, dtype, shape, CPU, True)
+    found = _known.get(key := (dtype, shape))
+    return found if type(found) is Type else _made(key, dtype, shape, CPU, True)
 
 
 def _check_sizes(dtype: DType, shape: Shape) -> None:
@@ -165,18 +164,21 @@ def _made(key: tuple, dtype: DType, shape: Shape, device: Device, known: bool) -
     made.ndim = ndim = len(shape)
     kind = (dtype, ndim) if device is CPU else (dtype, ndim, device)
     made.scalars, made.form = _shared.get(kind) or _share(dtype, ndim, device)
-    size, least = (prod(shape), min(shape) if ndim else 2) if known else (LARGEST, 2)
+    if not known or not ndim:
+        size, least = (1, 2) if known else (LARGEST, 2)
+    elif ndim == 1:
+        size = least = shape[0]
+    else:
+        size, least = prod(shape), min(shape)
     if size > SMALL or least < 1 or ndim > RANK:
         _check_sizes(dtype, shape)
     if least < 2:
         made.form = (*made.form[:-ndim], *[n if n < 2 else 2 for n in shape])
     made.small = size <= SMALL and device is CPU and dtype in _SMALL_DTYPES
-    own = ref(made)
-    if (held := _alive.setdefault(key, own)) is not own:
-        made = _first(key, made, own, held)
-    if len(_recent) >= TABLE_LIMIT:
+    if (held := _known.setdefault(key, made)) is not made:
+        return _first(key, made, held)
+    if len(_known) > _most:
         _drop()
-    _recent[key] = made
     return made
 
 
@@ -187,33 +189,37 @@ def _share(dtype: DType, ndim: int, device: Device) -> tuple[dict, tuple]:
     return _shared.setdefault((dtype, ndim, *place), (scalars, (dtype, *place, *(2,) * ndim)))
 
 
-def _first(key: tuple, made: Type, own: ref[Type], held: ref[Type]) -> Type:
+def _first(key: tuple, made: Type, held: Type | ref[Type]) -> Type:
     """The type of that key: the one there is, or this, of whatever threads ask at once.
 
     No lock is held where objects are made: what a collection of garbage runs then may ask for types, too.
     """
-    while held is not own:
-        if (found := held()) is not None:
+    while held is not made:
+        if (found := held if isinstance(held, Type) else held()) is not None:
+            _known[key] = found  # which lives: no other type has its key
             return found
-        with _dropping:
-            if _alive.get(key) is held:
-                del _alive[key]
-        held = _alive.setdefault(key, own)
+        _forget(key, held)
+        held = _known.setdefault(key, made)
     return made
 
 
+def _forget(key: tuple, held: Type | ref[Type]) -> None:
+    with _dropping:
+        if _known.get(key) is held:
+            del _known[key]
+
+
 def _drop() -> None:
-    """Let go of the recent types, and forget those that were."""
+    """Hold no type any longer, and forget those that were."""
     global _most
-    _recent.clear()
-    if len(_alive) < _most:
-        return
-    for key, held in _alive.copy().items():
-        if held() is None:
-            with _dropping:
-                if _alive.get(key) is held:
-                    del _alive[key]
-    _most = 2 * len(_alive) + TABLE_LIMIT
+    for key, held in _known.copy().items():
+        if isinstance(held, Type):  # which lives as long as this copy: no other type has its key meanwhile
+            _known[key] = ref(held)
+    held = None
+    for key, own in _known.copy().items():
+        if not isinstance(own, Type) and own() is None:
+            _forget(key, own)
+    _most = 2 * len(_known) + TABLE_LIMIT
 
 
 def _size(size: Any) -> int | Dim:

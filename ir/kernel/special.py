@@ -77,7 +77,9 @@ _FEW = 256
 
 
 def _each(function: Callable[[float], float], x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return np.array([function(v) for v in x.ravel().tolist()], np.float64).reshape(x.shape).astype(dtype)
+    result = np.empty_like(x)
+    result.ravel("K")[:] = [function(v) for v in x.ravel("K").tolist()]
+    return result.astype(dtype)
 
 
 def _polynomial(table: tuple[float, ...], x: np.ndarray) -> np.ndarray:
@@ -133,8 +135,8 @@ _CHUNK = 1 << 14  # elements: four arrays of float64, half a megabyte, stay in a
 
 def _erf_single(x: np.ndarray) -> np.ndarray:
     """erf for float32 or narrower, rounded once."""
-    result = np.empty(x.shape, x.dtype)
-    source, target = x.reshape(-1), result.reshape(-1)
+    result = np.empty_like(x)
+    source, target = x.ravel("K"), result.ravel("K")
     for i in range(0, x.size, _CHUNK):  # widened by parts: all at once it would be twice the operand's bytes
         y = np.clip(source[i : i + _CHUNK].astype(np.float64), -_SINGLE_END, _SINGLE_END)
         target[i : i + _CHUNK] = y * _ratio(_SINGLE, y * y)

@@ -414,7 +414,7 @@ def positive(input):
 
 def _sign(input: np.ndarray) -> np.ndarray:
     """Integers and bools; a bool is its own sign."""
-    return input.copy() if input.dtype.kind == "b" else np.sign(input)
+    return input.copy("K") if input.dtype.kind == "b" else np.sign(input)
 
 
 sign = elementwise(

@@ -249,7 +249,7 @@ def _joined_type(real: Type, imag: Type) -> Type:
 
 
 def _joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
-    out = np.empty(np.broadcast_shapes(real.shape, imag.shape), np.result_type(real.dtype, np.complex64))
+    out = np.empty_like(np.logical_or(real, imag), np.result_type(real.dtype, np.complex64))
     out.real, out.imag = real, imag  # a sum with 1j * imag would lose infinities and the signs of zeros
     return out
 
@@ -287,7 +287,7 @@ def _along(g: Any, direction: Any) -> Any:
 
 def _sgn(input: np.ndarray) -> np.ndarray:
     if input.dtype.kind == "b":
-        return input.copy()
+        return input.copy("K")
     if input.dtype.kind == "c":
         size = np.abs(input)
         return np.where(size == 0, 0, input / np.where(size == 0, 1, size))

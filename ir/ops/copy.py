@@ -96,7 +96,7 @@ fill = define(
     "fill",
     complex="analytic",
     bind=_bind_fill,
-    reference=lambda input, *, value: np.full(input.shape, _fitting(np.asarray(value), input), input.dtype),
+    reference=lambda input, *, value: np.full_like(input, _fitting(np.asarray(value), input)),
     infer=_infer_fill,
     write=_write_fill,
     grad=lambda g: zeros_like(g),

@@ -148,7 +148,7 @@ full = define(
     "full",
     bind=bind_full,
     infer=_made,
-    reference=lambda *, size, fill_value, dtype, device: _fill(size, fill_value, dtype.numpy),
+    reference=lambda *, size, fill_value, dtype, device: _fill(np.empty(size, dtype.numpy), fill_value),
     lower=lowering.kernel(build_full),
     samples=lambda: [
         *_size_samples(fill_value=2.5),
@@ -159,10 +159,9 @@ full = define(
 )
 
 
-def _fill(size: tuple, value: Number, dtype: np.dtype) -> np.ndarray:
-    out = np.empty(size, dtype)
+def _fill(out: np.ndarray, value: Number) -> np.ndarray:
     # Through an array of the number's own type: an int too large for the dtype wraps, as a cast does
-    out[...] = converted(np.asarray(value), dtype)
+    out[...] = converted(np.asarray(value), out.dtype)
     return out
 
 
@@ -379,7 +378,7 @@ def _like(name: str, value: Number, make: Callable) -> Op:
         attrs=("dtype", "device"),
         bind=bind,
         infer=lambda input, *, dtype, device: _like_type(input, input.shape, dtype, device),
-        reference=lambda input, *, dtype, device: make(input.shape, dtype.numpy if dtype else input.dtype),
+        reference=lambda input, *, dtype, device: make(input, dtype.numpy if dtype else input.dtype),
         lower=lowering.pointwise(lambda input, *, dtype, device: value),
         traits=LIKE,
         method=False,
@@ -388,9 +387,9 @@ def _like(name: str, value: Number, make: Callable) -> Op:
     )
 
 
-zeros_like = _like("zeros_like", 0, np.zeros)
-ones_like = _like("ones_like", 1, np.ones)
-empty_like = _like("empty_like", 0, np.zeros)
+zeros_like = _like("zeros_like", 0, np.zeros_like)
+ones_like = _like("ones_like", 1, np.ones_like)
+empty_like = _like("empty_like", 0, np.zeros_like)
 
 
 def bind_full_like(input, fill_value, *, dtype=None, device=None):
@@ -410,7 +409,7 @@ full_like = define(
         input, input.shape, dtype, device, "full_like", fill_value
     ),
     reference=lambda input, *, fill_value, dtype, device: _fill(
-        input.shape, fill_value, dtype.numpy if dtype else input.dtype
+        np.empty_like(input, dtype.numpy if dtype else input.dtype), fill_value
     ),
     lower=lowering.pointwise(lambda input, *, fill_value, dtype, device: fill_value),
     traits=LIKE,
@@ -474,7 +473,7 @@ new_full = define(
         input, size, dtype, device, "new_full", fill_value
     ),
     reference=lambda input, *, size, fill_value, dtype, device: _fill(
-        size, fill_value, dtype.numpy if dtype else input.dtype
+        np.empty(size, dtype.numpy if dtype else input.dtype), fill_value
     ),
     lower=lowering.kernel(
         lambda k, input, *, size, fill_value, **_: k.store(fill_value, at=k.parallel(*size))

@@ -80,7 +80,7 @@ def _above(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _chosen(masks: tuple, rules: tuple[Callable, ...], *operands: np.ndarray) -> np.ndarray:
     """Each rule where its mask says so."""
-    out = np.full(operands[0].shape, np.nan)
+    out = np.full_like(operands[0], np.nan)
     for mask, rule in zip(masks, rules, strict=True):
         if mask.any():
             out[mask] = rule(*(x[mask] for x in operands))

@@ -71,7 +71,7 @@ def _evaluated(name: str, family: Family, input: Any, n: Any) -> Any:
     highest = np.max(degree[np.isfinite(degree)], initial=-1.0)
     if highest > MOST:
         raise ArgumentValueError(f"special_{name}: a degree of at most {MOST} is needed, not {highest:.0f}")
-    one = np.ones(x.shape, x.dtype)
+    one = np.ones_like(x)
     out = np.where(degree < 0, x.dtype.type(0), np.where(degree == 0, one, x.dtype.type(np.nan)))
     before, now = one, np.asarray(family.first(x)).astype(x.dtype)
     for k in range(1, int(highest) + 1):

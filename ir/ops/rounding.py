@@ -24,7 +24,7 @@ def _rounding(name: str, ufunc: np.ufunc, aliases: tuple[str, ...], doc: str) ->
         name,
         name,
         # An integer is its own floor; NumPy before 2.1 would make floats of integers
-        reference=lambda input: ufunc(input) if input.dtype.kind == "f" else input.copy(),
+        reference=lambda input: ufunc(input) if input.dtype.kind == "f" else input.copy("K"),
         dtypes="number",
         aliases=aliases,
         samples=_BETWEEN,
@@ -56,7 +56,7 @@ def _round_body(input: Any, *, decimals: int) -> Any:
 
 def _round(input: np.ndarray, *, decimals: int) -> np.ndarray:
     if input.dtype.kind != "f":
-        return input.copy()
+        return input.copy("K")
     if decimals < 0:
         return np.rint(input / 10.0**-decimals) * 10.0**-decimals
     return np.rint(input * 10.0**decimals) / 10.0**decimals if decimals else np.rint(input)

@@ -11,10 +11,7 @@ from lamina.ir import types
 from lamina.ir.dtypes import float32, int64
 from lamina.ir.types import CPU, Device, type_of
 
-
-def forget_the_recent():
-    types._most = 0
-    types._drop()
+forget_the_recent = types._drop
 
 
 def test_equal_types_are_one_whatever_is_forgotten():
@@ -27,9 +24,8 @@ def test_what_nobody_holds_goes():
     kind = weakref.ref(type_of(float32, (1234, 5678)))
     forget_the_recent()
     gc.collect()
-    types._most = 0
     types._drop()
-    assert kind() is None and (float32, (1234, 5678)) not in types._alive
+    assert kind() is None and (float32, (1234, 5678)) not in types._known
     assert type_of(float32, (1234, 5678)).shape == (1234, 5678)
 
 
@@ -37,10 +33,10 @@ def test_a_type_that_was_is_made_anew():
     """Its key is still there, with a reference to nothing."""
     for _ in range(3):
         kind = type_of(float32, (4321, 8))
-        types._recent.clear()
-        assert types._alive[float32, (4321, 8)]() is kind
+        types._drop()
+        assert types._known[float32, (4321, 8)]() is kind
         del kind
-        assert types._alive[float32, (4321, 8)]() is None
+        assert types._known[float32, (4321, 8)]() is None
     assert type_of(float32, (4321, 8)) is type_of(float32, (4321, 8))
 
 

@@ -41,7 +41,6 @@ def forked(work):
 
 def ops():
     """Uses every lock: types that were, random numbers, modes, gradients, LLVM."""
-    types._most = 0
     types._drop()
     with lamina.no_grad():
         lamina.rand(3, 1, 41)
