@@ -64,6 +64,14 @@ def plain(
     return run
 
 
+def unbound(op: Op, types: tuple[Type | None, ...], out: Type) -> Callable[..., Any]:
+    """What computes `op`, of one result and no conversions, from arrays and attributes: to be called once."""
+    if _returns(op, types, (), out):
+        return op.reference
+    reference, dtype = op.reference, out.dtype.numpy
+    return lambda *arrays, **attrs: _array(reference(*arrays, **attrs), dtype)
+
+
 def refuse_untaken(op: Op, types: tuple[Type | None, ...]) -> None:
     """Raise DTypeError for a complex operand of an op that takes none, and for float8 where it computes."""
     for t in types:

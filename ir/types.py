@@ -25,9 +25,11 @@ Shape = tuple[int | Dim, ...]
 SMALL = 16_384
 TABLE_LIMIT = 65_536
 LARGEST = 2**63 - 1  # what an int64 counts: the bytes of an array, and so its elements and sizes
+PLENTY = 2**56  # elements: up to here the bytes are fewer, whatever the dtype
 INT = frozenset((int,))
 _SMALL_DTYPES = frozenset((float32, float64))
 RANK = 64  # the dimensions that NumPy's arrays have at most
+_TWOS = (2,) * RANK
 
 
 class Device:
@@ -170,10 +172,10 @@ def _made(key: tuple, dtype: DType, shape: Shape, device: Device, known: bool) -
         size = least = shape[0]
     else:
         size, least = prod(shape), min(shape)
-    if size > SMALL or least < 1 or ndim > RANK:
+    if size > PLENTY or least < 1 or ndim > RANK:
         _check_sizes(dtype, shape)
     if least < 2:
-        made.form = (*made.form[:-ndim], *[n if n < 2 else 2 for n in shape])
+        made.form = (*made.form[:-ndim], *map(min, shape, _TWOS))
     made.small = size <= SMALL and device is CPU and dtype in _SMALL_DTYPES
     if (held := _known.setdefault(key, made)) is not made:
         return _first(key, made, held)

@@ -27,9 +27,9 @@ from ..ir.types import CPU, Type, type_of
 from . import below, modes
 from .autocasting import recast
 from .compound import NoArray, served
-from .forms import CallForm, Form, by_formulas, by_rules, form_of, form_of_call, known_form
+from .forms import FORMS, CallForm, Form, by_formulas, by_rules, form_of, form_of_call
 from .graph import Light, Port, Saving
-from .history import make_view, record
+from .history import make_view, record, storage_of
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .levels import run_through
 from .modes import CHANGED, local
@@ -152,10 +152,8 @@ def plan_for(op: Op, operands: tuple[Tensor | None, ...], attrs: dict[str, Any])
         refuse(error, op, operands, attrs)
 
 
-def first_time(form: Form | CallForm | None, operands: Sequence[Tensor]) -> Tensor | None:
+def first_time(form: Form | CallForm, types: tuple[Type, ...], operands: Sequence[Tensor]) -> Tensor | None:
     """The result for sizes that are met the first time; None where there is more to it: that needs a plan."""
-    if form is None:
-        return None
     records = True
     if CHANGED:
         if local.watched or local.inference:
@@ -165,22 +163,30 @@ def first_time(form: Form | CallForm | None, operands: Sequence[Tensor]) -> Tens
         for x in operands:
             if (x._edge if x._view is None else x._node) is not None:
                 return None
-    found = form.once(tuple([x._meta for x in operands]))
+    found = form.once(types)
     if found is None:
         return None
-    kind, kernel, link = found
     made = new(Tensor)
+    made._meta, kernel, attrs, link = found
+    x = operands[0]._data
     try:
-        made._data = data = kernel(*[x._data for x in operands])
+        if len(operands) == 1:
+            made._data = data = kernel(x, **attrs)
+        elif len(operands) == 2:
+            made._data = data = kernel(x, operands[1]._data, **attrs)
+        else:
+            made._data = data = kernel(*[y._data for y in operands], **attrs)
     except Exception:  # the plan's kernel says why
         return None
-    made._meta = kind
     made._storage = made._view = made._edge = None
     if link:
-        x = operands[0]._data
         if not (data is x or data.base is not None and (data.base is x or data.base is x.base)):
             return None
-        make_view(made, operands[0], link)
+        if (base := operands[0])._view is None:  # as make_view, without a call
+            store = made._storage = base._storage or storage_of(base)
+            made._view = (base, link, store.history)
+        else:
+            make_view(made, base, link)
     return made
 
 
@@ -403,7 +409,8 @@ def binary(op: Op) -> Callable:
         if m is p:
             plan = same.get(m)
             if plan is None:
-                if (made := first_time(known_form(op, (m, m)), (input, other))) is not None:
+                form = FORMS.get((op, "", m.form, m.form), 0)
+                if type(form) is not int and (made := first_time(form, (m, m), (input, other))) is not None:
                     return made
                 plan = remember(same, m, plan_for(op, (input, other), {}))
         else:
@@ -411,7 +418,8 @@ def binary(op: Op) -> Callable:
             if plan is None:
                 if modes.CHANGED and modes.local.autocast is not None:  # they may differ until they are cast
                     return run_general(op, (input, other), {})
-                if (made := first_time(known_form(op, (m, p)), (input, other))) is not None:
+                form = FORMS.get((op, "", m.form, p.form), 0)
+                if type(form) is not int and (made := first_time(form, (m, p), (input, other))) is not None:
                     return made
                 plan = remember(mixed, (m, p), plan_for(op, (input, other), {}))
         records = True
@@ -500,7 +508,8 @@ def unary(op: Op) -> Callable:
         m = input._meta
         plan = plans.get(m)
         if plan is None:
-            if (made := first_time(known_form(op, (m,)), (input,))) is not None:
+            form = FORMS.get((op, "", m.form), 0)
+            if type(form) is not int and (made := first_time(form, (m,), (input,))) is not None:
                 return made
             plan = remember(plans, m, plan_for(op, (input,), {}))
         records = True
@@ -565,10 +574,16 @@ def shaped(op: Op) -> Callable:
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
-        form = form_among(formed, input._meta, args, kwargs)
-        if type(form) is not int and (made := first_time(form, (input,))) is not None:
+        kind = input._meta
+        form, types = 0, (kind,)
+        if formed:
+            try:
+                form = formed.get((kind.form, args, *kwargs.items()) if kwargs else (kind.form, args), 0)
+            except TypeError:  # an argument without hash
+                pass
+        if type(form) is not int and (made := first_time(form, types, (input,))) is not None:
             return made
-        if type(form) is not int and (plan := form.plan((input._meta,))) is not None:
+        if type(form) is not int and (plan := form.plan(types)) is not None:
             table, key = (named, (args, tuple(kwargs.items()))) if kwargs else (plans, args)
             return remember(table.setdefault(input._meta, ByArguments()), key, plan)
         if op.name in INSTEAD and (found := INSTEAD[op.name](input, args, kwargs)) is not None:
@@ -669,29 +684,8 @@ def shaped(op: Op) -> Callable:
             record(plan, (input,), (out,), (data,))
         return out
 
-    def apply_hiding(input, *args, **kwargs):
-        if kwargs and "out" in kwargs:
-            return _leaving(op, (input, *args), kwargs)
-        if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
-            return found
-        if not isinstance(input, Tensor):
-            if (found := met(eager(op), (input, *args), kwargs)) is not UNSERVED:
-                return found
-            (input,) = lifted(op, (input,))
-        return run(op, find(input, args, kwargs), (input,))
-
     saves_none = op.saves == () and bool(op.rules)
-    return apply if len(op.all_outputs) == 1 else apply_hiding
-
-
-def form_among(
-    forms: dict[tuple, Form | CallForm | int], kind: Type, args: tuple, kwargs: dict
-) -> Form | CallForm | int:
-    """The form of a call's plans, or how often such were met; 0 for arguments without hash, too."""
-    try:
-        return forms.get((kind.form, args, *kwargs.items()), 0) if forms else 0
-    except TypeError:
-        return 0
+    return apply
 
 
 def run_general(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -782,9 +776,12 @@ def ternary(op: Op) -> Callable:
             if plan is None:
                 if modes.CHANGED and modes.local.autocast is not None:
                     return run_general(op, (input, second, third), {})
-                if third is not None and (form := known_form(op, key)) is not None:
-                    if (made := first_time(form, (input, second, third))) is not None:
-                        return made
+                if third is not None:
+                    m, p, q = key
+                    form = FORMS.get((op, "", m.form, p.form, q.form), 0)
+                    if type(form) is not int:
+                        if (made := first_time(form, key, (input, second, third))) is not None:
+                            return made
                 plan = remember(plans, key, plan_for(op, (input, second, third), {}))
         records = True
         if CHANGED:
@@ -842,10 +839,11 @@ def joined(op: Op) -> Callable:
 
     def planned(key: tuple, tensors: Sequence, dim: int) -> Plan | Tensor | None:
         """The plan, remembered, or the result; None where some tensors are left out."""
-        form = formed.get(like := (dim, *[kind.form for kind in key[1:]]), 0)
-        if type(form) is not int and (made := first_time(form, tensors)) is not None:
+        types = key[1:]
+        form = formed.get(like := (dim, *[kind.form for kind in types]), 0)
+        if type(form) is not int and (made := first_time(form, types, tensors)) is not None:
             return made
-        if type(form) is not int and (plan := form.plan(key[1:])) is not None:
+        if type(form) is not int and (plan := form.plan(types)) is not None:
             return remember(plans, key, plan)
         operands, attrs = bound(op, (tensors, dim), {})
         if len(operands) != len(tensors) or any(map(is_not, operands, tensors)):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
-from ..ir.dims import Condition, Dim, conditions
+from ..ir.dims import Condition, Dim, conditions, maximum
 from ..ir.errors import LaminaError
-from ..ir.execute import operand_dtypes, plain
+from ..ir.execute import operand_dtypes, plain, unbound
 from ..ir.graph import Builder
 from ..ir.op import Op
 from ..ir.types import CPU, Shape, Type, sized
 from .kernels import Chooser, kind_key
 from .of_symbols import of_symbols
-from .plan import Plan, memo, remember
+from .plan import LIMIT, Plan, memo, remember
 
 Types = tuple[Type | None, ...]
 MET = (
@@ -22,8 +23,9 @@ MET = (
 )
 VAIN = 128  # forms of an op that were met, none often: its attributes are of sizes, as those of slices
 NEVER = -1  # there are no formulas
+_NOTHING: dict[str, Any] = {}
 
-_forms: dict[tuple, Form | int] = memo()  # or how many of its shapes were met
+FORMS: dict[tuple, Form | int] = memo()  # or how many of its shapes were met
 _in_vain: dict[Op, int] = memo()
 
 
@@ -48,7 +50,7 @@ class Form:
         self.first, self.dtypes, self.met = first, [out.dtype for out in found.made], {}
         self.link = first.link if op.traits.view else ()
         shapes = [out.shape for out in found.made]
-        self.found = found.function(shapes, (_sizes((*shapes, *found.shapes)),))
+        self.found = found.function(shapes, (_largest((*shapes, *found.shapes)),))
         conversions = operand_dtypes(op, types, attrs)
         several = isinstance(op.infer(*types, **attrs), tuple)
         self.reference = plain(op, types, attrs, first.outs, several, conversions)
@@ -63,26 +65,30 @@ class Form:
         found = self.found(types)
         if found is None:
             return None
-        first, (*shapes, sizes) = self.first, found
+        first, (*shapes, largest) = self.first, found
         plan = _like(first, types, first.attrs, tuple(map(sized, self.dtypes, shapes)))
         if self.link:
             plan.link = self.link
         quick = self.quick and self.quick(types, plan.attrs)
-        plan.kernel = self.kernel(plan, quick or self.reference, max(sizes))
+        plan.kernel = self.kernel(plan, quick or self.reference, largest)
         return plan
 
-    def once(self, types: Types) -> tuple[Type, Callable, tuple] | None:
-        """For types that are met the first time the result's, what computes it, and its link if it is a view.
+    def once(self, types: Types) -> tuple[Type, Callable, dict[str, Any], tuple] | None:
+        """For types that are met the first time what there is of a plan, of an op of one result.
 
-        None for others, and where a plan does more: most shapes that are new never come again, and a plan
-        takes thrice as long to make as this.
+        The result's type, what computes it, with which arguments, and the link of a view.  None for others,
+        and where a plan does more: most shapes that are new never come again, and a plan takes thrice as long
+        to make as this.
         """
-        found = None if types in self.met or len(self.dtypes) > 1 else self.found(types)
-        if found is None or not self.kernel.needs_no_plan(max(found[-1])):
+        if types in self.met or (found := self.found(types)) is None:
             return None
-        remember(self.met, types, None)
+        if not self.kernel.needs_no_plan(found[-1]):
+            return None
+        if len(self.met) >= LIMIT:
+            self.met.clear()
+        self.met[types] = None
         quick = self.quick and self.quick(types, self.first.attrs)
-        return sized(self.dtypes[0], found[0]), quick or self.reference, self.link
+        return sized(self.dtypes[0], found[0]), quick or self.reference, _NOTHING, self.link
 
     def binds_alike(self, bind: Callable, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether a call with these arguments has the attributes of its plans, whatever the sizes are."""
@@ -110,7 +116,7 @@ class CallForm:
     LaminaError, TypeError where there are no formulas.
     """
 
-    __slots__ = ("first", "met", "dtype", "found", "conversions", "kernel")
+    __slots__ = ("first", "met", "dtype", "found", "conversions", "quick", "kernel", "direct")
 
     def __init__(self, first: Plan, bind: Callable[[tuple], tuple[tuple, dict]]):
         op = first.op
@@ -131,8 +137,12 @@ class CallForm:
         made, attrs = found.made
         self.first, self.dtype, self.met = first, made.dtype, {}
         self.conversions = operand_dtypes(op, first.types, first.attrs)
-        self.found = found.function([made.shape], (attrs, _sizes((made.shape, *found.shapes))))
+        link = ((op.name, tuple(attrs.items())),) if op.traits.view else ()
+        largest = _largest((made.shape, *found.shapes))
+        self.found = found.function([made.shape], (attrs, link, largest))
         self.kernel = Chooser(op, first.types, first.outs)
+        self.quick = None if self.conversions else op.quick
+        self.direct = None if op.quick or self.conversions else unbound(op, first.types, first.out)
         if self.found(first.types)[:2] != (first.out.shape, first.attrs):
             raise TypeError("the formulas are of another call")
 
@@ -141,37 +151,37 @@ class CallForm:
         found = self.found(types)
         if found is None:
             return None
-        shape, attrs, sizes = found
+        shape, attrs, link, largest = found
         outs = (sized(self.dtype, shape),)
         plan = _like(self.first, types, attrs, outs)
-        plan.kernel = self.kernel(plan, self.reference(types, attrs, outs), max(sizes))
-        if plan.op.traits.view:
-            plan.link = ((plan.op.name, tuple(attrs.items())),)
+        quick = self.quick and self.quick(types, attrs)
+        reference = quick or plain(plan.op, types, attrs, outs, False, self.conversions)
+        plan.kernel = self.kernel(plan, reference, largest)
+        if link:
+            plan.link = link
         return plan
 
-    def once(self, types: Types) -> tuple[Type, Callable, tuple] | None:
+    def once(self, types: Types) -> tuple[Type, Callable, dict[str, Any], tuple] | None:
         """As of a `Form`."""
-        found = None if types in self.met else self.found(types)
-        if found is None:
+        if types in self.met or (found := self.found(types)) is None:
             return None
-        shape, attrs, sizes = found
-        if not self.kernel.needs_no_plan(max(sizes)):
+        shape, attrs, link, largest = found
+        if not self.kernel.needs_no_plan(largest):
             return None
-        remember(self.met, types, None)
-        op, out = self.first.op, sized(self.dtype, shape)
-        link = ((op.name, tuple(attrs.items())),) if op.traits.view else ()
-        return out, self.reference(types, attrs, (out,)), link
+        if len(self.met) >= LIMIT:
+            self.met.clear()
+        self.met[types] = None
+        out = sized(self.dtype, shape)
+        if self.direct is not None:
+            return out, self.direct, attrs, link
+        quick = self.quick and self.quick(types, attrs)
+        reference = quick or plain(self.first.op, types, attrs, (out,), False, self.conversions)
+        return out, reference, _NOTHING, link
 
-    def reference(self, types: Types, attrs: dict[str, Any], outs: tuple[Type, ...]) -> Callable:
-        op = self.first.op
-        quick = op.quick(types, attrs) if op.quick is not None and not self.conversions else None
-        return quick or plain(op, types, attrs, outs, False, self.conversions)
 
-
-def _sizes(shapes: Iterable[Shape | None]) -> tuple[int | Dim, ...]:
-    """How many elements arrays of these shapes have, each formula once."""
-    sizes = {str(size := prod(shape)): size for shape in shapes if shape is not None}
-    return tuple(sizes.values())
+def _largest(shapes: Iterable[Shape | None]) -> int | Dim:
+    """How many elements the largest of these has."""
+    return reduce(maximum, {prod(shape): None for shape in shapes if shape is not None})
 
 
 def _like(first: Plan, types: Types, attrs: dict[str, Any], outs: tuple[Type, ...]) -> Plan:
@@ -187,14 +197,8 @@ def by_formulas(op: Op, types: Types, attrs: dict[str, Any]) -> Plan | None:
     """A new plan for these types, if there are formulas for it."""
     if attrs and _in_vain.get(op, 0) >= VAIN:
         return None
-    form = _forms.get(kind_key(op, attrs, types))
+    form = FORMS.get(kind_key(op, attrs, types))
     return form.plan(types) if type(form) is Form else None
-
-
-def known_form(op: Op, types: Types) -> Form | None:
-    """The form of an op's calls without attributes, if there is one."""
-    form = _forms.get(kind_key(op, {}, types))
-    return form if type(form) is Form else None
 
 
 def by_rules(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
@@ -203,11 +207,11 @@ def by_rules(op: Op, types: Types, attrs: dict[str, Any]) -> Plan:
     if _in_vain.get(op, 0) >= VAIN:
         return plan
     key = kind_key(op, attrs, types)
-    form = _forms.get(key, 0)
+    form = FORMS.get(key, 0)
     if isinstance(form, int) and form != NEVER:
         if not form:
             _in_vain[op] = _in_vain.get(op, 0) + 1
-        remember(_forms, key, form + 1 if form < MET else _form_of(plan, key))
+        remember(FORMS, key, form + 1 if form < MET else _form_of(plan, key))
     return plan
 
 
@@ -219,7 +223,7 @@ def form_of(
     met: what `form_of_call` gave for the last such call.
     """
     if met != NEVER and _in_vain.get(plan.op, 0) < VAIN:
-        form = _forms.get(kind_key(plan.op, plan.attrs, plan.types))
+        form = FORMS.get(kind_key(plan.op, plan.attrs, plan.types))
         if isinstance(form, Form) and form.binds_alike(bind, args, kwargs):
             return form
     return form_of_call(plan, lambda operands: bind(*operands, *args, **kwargs), met)

@@ -289,19 +289,15 @@ def memo(kind: type[dict] = dict) -> Any:
 
 
 class ByArguments(dict):
-    """Plans by how arguments are spelled; None for others, which costs a third of a KeyError."""
+    """Plans by how arguments are spelled; None for others, without a step of Python."""
 
-    def __missing__(self, key: Any) -> None:
-        return None
+    __missing__ = {}.get
 
 
 class ByType(dict):
     """Such tables by the type of the operand."""
 
-    nothing = ByArguments()
-
-    def __missing__(self, key: Any) -> ByArguments:
-        return self.nothing
+    __missing__ = staticmethod(partial({None: ByArguments()}.get, None))
 
 
 def _forget() -> None:

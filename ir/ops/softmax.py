@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -62,38 +63,46 @@ def _log_softmax(input: Any, *, dim: int, dtype: DType | None) -> Any:
     return distance - np.log(np.add.reduce(np.exp(distance), axis=axis, keepdims=True))
 
 
-def _quick(log: bool) -> Any:
+def _quick(make: Callable) -> Callable:
     """The same for rows of small matrices: sums as products with ones, at a third of a reduction's cost."""
 
-    def quick(types: tuple, attrs: dict) -> Any:
+    def quick(types: tuple, attrs: dict) -> Callable | None:
         (input,) = types
         if input.ndim != 2 or attrs["dim"] != 1 or not input.small or not 0 < input.size <= MOST:
             return None
-        row = row_numbers(*input.shape)  # a gathered column costs half of a broadcast one
-        across = ones(input.shape[1], input.dtype.numpy)
-
-        def from_top(input: np.ndarray) -> np.ndarray:
-            """In the input's own order, whatever that of what is taken off."""
-            return np.subtract(input, np.maximum.reduce(input, 1).take(row), np.empty_like(input))
-
-        def softmax(input: np.ndarray) -> np.ndarray:
-            flat = input.ravel()
-            if flat.dot(flat) < 6400.0:  # none is beyond 80: exponentials are normal numbers as they are
-                out = np.exp(input)
-            else:
-                out = from_top(input)
-                np.exp(out, out)
-            out /= out.dot(across).take(row)
-            return out
-
-        def log_softmax(input: np.ndarray) -> np.ndarray:
-            out = from_top(input)
-            out -= np.log(np.exp(out).dot(across)).take(row)
-            return out
-
-        return log_softmax if log else softmax
+        rows, columns = input.shape
+        # a gathered column costs half of a broadcast one
+        return make(row_numbers(rows, columns), ones(columns, input.dtype.numpy))
 
     return quick
+
+
+def _quick_softmax(row: np.ndarray, across: np.ndarray) -> Callable:
+    def softmax(input: np.ndarray) -> np.ndarray:
+        flat = input.ravel()
+        if flat.dot(flat) < 6400.0:  # none is beyond 80: exponentials are normal numbers as they are
+            out = np.exp(input)
+        else:
+            out = _quickly_from_top(input, row)
+            np.exp(out, out)
+        out /= out.dot(across).take(row)
+        return out
+
+    return softmax
+
+
+def _quick_log_softmax(row: np.ndarray, across: np.ndarray) -> Callable:
+    def log_softmax(input: np.ndarray) -> np.ndarray:
+        out = _quickly_from_top(input, row)
+        out -= np.log(np.exp(out).dot(across)).take(row)
+        return out
+
+    return log_softmax
+
+
+def _quickly_from_top(input: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """In the input's own order, whatever that of what is taken off."""
+    return np.subtract(input, np.maximum.reduce(input, 1).take(row), np.empty_like(input))
 
 
 def _build_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
@@ -149,7 +158,7 @@ softmax = define(
     infer=_infer("softmax"),
     casts=lambda input, *, dim, dtype: (dtype,),
     reference=_softmax,
-    quick=_quick(log=False),
+    quick=_quick(_quick_softmax),
     grad=lambda g, out, dim: rounded_once(_softmax_grad, g, out, dim=dim),
     lower=lowering.kernel(_build_softmax),
     samples=_samples,
@@ -169,7 +178,7 @@ log_softmax = define(
     infer=_infer("log_softmax"),
     casts=lambda input, *, dim, dtype: (dtype,),
     reference=_log_softmax,
-    quick=_quick(log=True),
+    quick=_quick(_quick_log_softmax),
     grad=lambda g, out, dim: rounded_once(_log_softmax_grad, g, out, dim=dim),
     lower=lowering.kernel(_build_log_softmax),
     samples=_samples,
