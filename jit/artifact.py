@@ -37,7 +37,8 @@ from ..nn import resizing
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
-from ..passes.llvm.link import Linked, Native, link
+from ..passes.llvm.link import Linked, link
+from ..passes.llvm.native_manifest import Native
 from ..passes.llvm.sized import Sized
 from ..passes.pipeline import Options, to_program
 from ..passes.programs.host_parts import Check

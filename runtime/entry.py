@@ -14,7 +14,7 @@ from ..ir.errors import KernelError
 from ..ir.kernel.types import NUMPY
 from ..passes.llvm import enter as layout
 from ..passes.llvm.binding import Library, host_target
-from ..passes.llvm.link import NativeManifest
+from ..passes.llvm.native_manifest import NativeManifest
 from ..passes.programs.memory_plan import Place
 from . import memory
 from .compiler import compiled

@@ -28,7 +28,8 @@ from ..ir.errors import ArgumentValueError, KernelError
 from ..ir.kernel.types import NUMPY
 from ..passes import cache as disk
 from ..passes.llvm.binding import Library, host_target, identity, overlap
-from ..passes.llvm.link import ARENA, MOST, POOL, Linked, Native, NativeManifest, link
+from ..passes.llvm.link import Linked, link
+from ..passes.llvm.native_manifest import ARENA, MOST, POOL, Native, NativeManifest
 from ..passes.programs.host_parts import Check, OnHost, View
 from ..passes.programs.memory_plan import Place
 from ..passes.programs.program import Call, Program, Repeat

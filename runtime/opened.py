@@ -11,7 +11,8 @@ from ..ir.kernel.affine import Extent
 from ..ir.kernel.types import NUMPY
 from ..passes.llvm import read_sizes
 from ..passes.llvm.binding import Library
-from ..passes.llvm.link import ARENA, Linked, Native
+from ..passes.llvm.link import Linked
+from ..passes.llvm.native_manifest import ARENA, Native
 from ..passes.schedules.target import Target
 from . import memory, workers
 from .compiler import compiled

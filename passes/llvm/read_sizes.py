@@ -18,7 +18,7 @@ from ...ir.dims import Atom, Condition, Dim
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Extent
 from .enter import DIMS_AT
-from .link import NativeManifest
+from .native_manifest import NativeManifest
 
 SYMBOL = "lamina_sizes"
 

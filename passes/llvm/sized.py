@@ -27,7 +27,8 @@ from ..programs.with_checks import with_checks
 from ..schedules.target import Target
 from .code import Code
 from .generate import code_of, open_code
-from .link import Linked, NativeManifest, link, link_planned
+from .link import Linked, link, link_planned
+from .native_manifest import NativeManifest
 
 TILES = None, 4, 1  # points of a tile along an open axis at most: the first that serves is taken
 Choice = tuple[int | None, ...]  # of them, for each call of symbols

@@ -11,7 +11,8 @@ from test_native import adds, fails_after_an_update, gather, own_cache
 
 from lamina.passes import cache as disk
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.link import NativeManifest, link
+from lamina.passes.llvm.link import link
+from lamina.passes.llvm.native_manifest import NativeManifest
 from lamina.passes.triton.launches import Launches, launch_list
 from lamina.runtime.cuda import executable as cuda
 from lamina.runtime.stored_programs import program_key
