@@ -53,6 +53,9 @@ class Axis:
         return f"{self.name}:{self.extent}"
 
 
+OFFSETS = 1024  # that a buffer remembers
+
+
 @dataclass(frozen=True)
 class Buffer:
     """An array argument.  A layout such as NCHW16c is a buffer of more dimensions.
@@ -86,13 +89,25 @@ class Buffer:
 
     def offset(self, index: Index) -> Affine:
         """The affine part of an element offset; indirect parts are left out."""
+        known = self._offsets.get(id(index))
+        if known is not None and known[0] is index:
+            return known[1]
         terms, constant = dict[str, Extent](), cast("Extent", 0)
         for part, stride in zip(index, self.strides, strict=True):
             if isinstance(part, Affine):
                 constant += part.constant * stride
                 for name, coefficient in part.terms:
                     terms[name] = terms.get(name, 0) + coefficient * stride
-        return Affine.of(terms, constant)
+        offset = Affine.of(terms, constant)
+        if len(self._offsets) >= OFFSETS:
+            self._offsets.clear()
+        self._offsets[id(index)] = index, offset
+        return offset
+
+    @cached_property
+    def _offsets(self) -> dict[int, tuple[Index, Affine]]:
+        """Those that were asked for: an access is looked at for each axis, by each choice of a schedule."""
+        return {}
 
     def __str__(self) -> str:
         text = f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ...ir.dims import Dim, evaluate, for_once, hint
 from ...ir.errors import KernelError
@@ -11,6 +12,7 @@ from ...ir.kernel.affine import Affine, Extent
 from ...ir.kernel.form import Fold, Kernel, Local, Reduce, Stage, Store, names
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
+from ...ir.memo import MEMO
 from ..kernels.arrange_axes import STRIP
 from ..kernels.product import products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
@@ -29,6 +31,7 @@ def usual(extent: Extent) -> int:
     return max(hint(extent), evaluate(extent, large), USUAL)
 
 
+@lru_cache(MEMO)
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
     """A sound first choice: the axis most accesses are contiguous in, and registers to hide latency."""
     axes = _vector_axes(kernel)
