@@ -38,7 +38,8 @@ class Code:
     """An LLVM module's text, and how to run it.
 
     text: all its functions but the phases' entries are internal, and all names in it start with a prefix made
-    from its content, so that the codes of a program can be linked.  scratch: bytes, aligned to 64.
+    from its content, so that the codes of a program can be linked.  beside: the texts of modules of which it
+    calls functions, which several codes do.  scratch: bytes, aligned to 64.
     symbols: what the 64-bit integers behind the scratch memory are to be.  least: what sizes must not be
     below for this code, in pairs.
     """
@@ -49,3 +50,4 @@ class Code:
     scratch: int = 0
     symbols: tuple[Extent, ...] = ()
     least: tuple[tuple[Extent, int], ...] = ()
+    beside: tuple[str, ...] = ()

@@ -112,6 +112,8 @@ class WinogradCode:
         self.zero = Value("zeroinitializer", "f32", lanes, 0.0)
         self.declared: dict[str, str] = {}
         self.functions: list[str] = []
+        self.beside: list[str] = []
+        self.symbols: dict[str, str] = {}
         self.contracts: dict[str, Contract] = {}
 
     def code(self) -> Code:
@@ -134,7 +136,8 @@ class WinogradCode:
         text = "\n".join([*self.declared.values(), *self.functions])
         name = "winograd" + blake2b(text.encode(), digest_size=10).hexdigest()
         phases = [replace(phase, symbol=phase.symbol.replace(UNNAMED, name)) for phase in phases]
-        return Code(self.kernel, text.replace(f"@{UNNAMED}_", f"@{name}_"), tuple(phases), 4 * self.scratch)
+        text = text.replace(f"@{UNNAMED}_", f"@{name}_")
+        return Code(self.kernel, text, tuple(phases), 4 * self.scratch, beside=tuple(self.beside))
 
     @property
     def last(self) -> int:
@@ -147,12 +150,22 @@ class WinogradCode:
         return Function(writer or Writer(self.target), self.target, contract)
 
     def add(self, name: str, f: Function, entry: bool = False) -> None:
-        self.contracts[name] = f.contract
+        self.contracts[name], self.symbols[name] = f.contract, f"{UNNAMED}_{name}"
         self.declared |= f.writer.declared
         self.functions.append(f.text(f"{UNNAMED}_{name}", entry))
 
+    def add_beside(self, name: str, f: Function) -> None:
+        """Add a function that other convolutions call, too: those that differ in what follows the sum."""
+        text = f.text(UNNAMED)
+        symbol = f"winograd_{name}_{blake2b(text.encode(), digest_size=10).hexdigest()}"
+        text = text.replace(f"define internal void @{UNNAMED}(", f"define weak_odr void @{symbol}(", 1)
+        self.beside.append("\n".join([*f.writer.declared.values(), text]))
+        kinds = ", ".join(["ptr"] * len(f.contract.floats) + ["i64"] * len(f.contract.integers))
+        self.contracts[name], self.symbols[name] = f.contract, symbol
+        self.declared[symbol] = f"declare void @{symbol}({kinds})"
+
     def call(self, f: Function, name: str, pointers: Sequence[str], *integers: Int) -> None:
-        f.invoke(f"{UNNAMED}_{name}", self.contracts[name], pointers, *integers)
+        f.invoke(self.symbols[name], self.contracts[name], pointers, *integers)
 
     # ---- V
     def window_of(self, row: int, column: int) -> Contract:
@@ -190,11 +203,11 @@ class WinogradCode:
 
         f.each(0, n, down)
         f.each(0, n, across)
-        self.add("window", f)
+        self.add_beside("window", f)
 
     def transform(self, f: Function, x: str, v: str, row: int, column: int) -> None:
         contract = self.window_of(row, column)
-        f.invoke(f"{UNNAMED}_window", contract, [x, v], *(low for low, _ in contract.integers.values()))
+        f.invoke(self.symbols["window"], contract, [x, v], *(low for low, _ in contract.integers.values()))
 
     def edge(self, f: Function) -> str:
         """A window on the stack, for `fetch`."""
@@ -294,7 +307,7 @@ class WinogradCode:
         for slot, total in enumerate(totals):
             r, w = divmod(slot, vectors)
             f.store(total, f.at("%m", r * self.m_row + w * self.m_vector))
-        self.add(f"product{rows}", f)
+        self.add_beside(f"product{rows}", f)
 
     # ---- y
     def result(self) -> None:

@@ -123,7 +123,7 @@ def _winograd_of_symbols(kernel: Kernel, step: Winograd, target: Target) -> Code
     assert not isinstance(phase.nanoseconds, Dim)
     time = _time(phase.nanoseconds / OPEN, extent)
     phase = replace(phase, units=_blocks(tiles, writer.block), nanoseconds=time)
-    return Code(kernel, code.text, (phase,), 0, (extent,))
+    return Code(kernel, code.text, (phase,), 0, (extent,), beside=code.beside)
 
 
 @lru_cache(MEMO)

@@ -78,10 +78,10 @@ def link(
     def scratch(call: Call) -> int:
         code = code_of(call, target) if sizes is None else code_for_sizes(call, sizes, target)
         codes[call] = code
-        text = module_text(call, code)
-        if text not in texts:
-            texts[text] = None
-            ready(text)
+        for text in modules(call, code):
+            if text not in texts:
+                texts[text] = None
+                ready(text)
         return code.scratch
 
     program, checks = with_checks(program if sizes is None else program.at(sizes))
@@ -100,7 +100,7 @@ def link_planned(
 
     checks: the names of the kernels behind flags.
     """
-    texts = dict.fromkeys(module_text(call, code) for call, code in codes.items())
+    texts = dict.fromkeys(text for call, code in codes.items() for text in modules(call, code))
     return _linked(Main(plan, codes, checks, entry, False, 0, is_open=True), [*texts])
 
 
@@ -113,13 +113,18 @@ def _linked(main: Main, texts: list[str]) -> Linked:
         tuple(main.checks),
         nanoseconds=time if isinstance(time, Dim) else float(time),
         kernels=len(main.plan.calls) - len(main.flags),
-        codes=len(texts),
+        codes=len({code.text for code in main.codes.values()}),
         guard=main.guard,
         fences=main.plan.fences,
         numbers=tuple(main.numbers or ()),
     )
     shared = (CALLS_TEXT,) if CALLS in main.declared else ()
     return Linked(manifest, main.plan, (*texts, *shared, text), main.calls)
+
+
+def modules(call: Call, code: Code) -> tuple[str, ...]:
+    """The texts of all modules that a code needs."""
+    return (*code.beside, module_text(call, code))
 
 
 def module_text(call: Call, code: Code) -> str:

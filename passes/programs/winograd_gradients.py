@@ -55,9 +55,13 @@ class Gradient(NamedTuple):
 
 def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
     """The kernels of `tiled`, where they take less time and not too much memory."""
-    made = tiled(kernel)
-    if made is None:
+    found = _sum_of(kernel)
+    if found is None:
         return None
+    places = [int(kernel.extents[place]) for place in found[1].places]
+    if POSITIONS * prod(-(-n // TILE) for n in places) >= TAPS**2 * prod(places):
+        return None  # there is as much to multiply
+    made = _kernels(kernel, *found)
     u, v, m, *_ = (4 * prod(map(int, part.outputs[0].shape)) for part in made)
     if u + v > MOST_TILES or m > MOST_PRODUCTS:
         return None
@@ -67,11 +71,17 @@ def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
 
 def tiled(kernel: Kernel) -> list[Kernel] | None:
     """The kernels that one after another give what a weight's gradient gives; None where it is another."""
+    found = _sum_of(kernel)
+    return None if found is None else _kernels(kernel, *found)
+
+
+def _sum_of(kernel: Kernel) -> tuple[Reduce, Gradient] | None:
+    """The stage that sums a weight's gradient, and what it sums."""
     for stage in kernel.stages:
         match stage:
             case Reduce(_, "sum", (_, _, _), Op("mul", (Read() as one, Read() as other))):
                 found = _gradient(kernel, one, other) or _gradient(kernel, other, one)
-                return None if found is None else _kernels(kernel, stage, found)
+                return None if found is None else (stage, found)
     return None
 
 

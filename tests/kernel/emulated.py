@@ -75,7 +75,7 @@ class Emulator:
         path = self._libraries.get(code.text)
         if path is None:
             path = self._libraries[code.text] = self.folder / f"kernel{len(self._libraries)}.so"
-            data = emit_position_independent([code.text], target)
+            data = emit_position_independent([*code.beside, code.text], target)
             path.write_bytes(shared_object(data, {phase.symbol for phase in code.phases}, path.name))
         return path
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lamina.ir.kernel import NUMPY
-from lamina.passes.llvm.binding import engine, host_target
+from lamina.passes.llvm.binding import Library, emit_object, host_target
 from lamina.passes.llvm.code import Code
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.programs.program import Array, Call
@@ -69,9 +69,9 @@ class Native:
         if not runs(target):
             pytest.skip(without(target))
         self.code = code
-        self.engine = engine(code.kernel.name, code.text, target)
+        self.library = Library([emit_object(text, target) for text in (*code.beside, code.text)], target)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.entries = [kind(self.engine.get_function_address(phase.symbol)) for phase in code.phases]
+        self.entries = [kind(self.library.address(phase.symbol)) for phase in code.phases]
 
     def __call__(self, *arrays: np.ndarray, parts: int = 3) -> None:
         """Each phase in `parts` parts, the last first where its units may run in any order."""

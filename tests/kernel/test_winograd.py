@@ -1,6 +1,7 @@
 """Winograd's code against the interpreter of the kernel it stands for, at every width, size and dealing."""
 
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -232,6 +233,17 @@ def test_equal_kernels_have_equal_code():
     one, two = (code_of(call_of(kernel.replace(name=name), Schedule(how)), AVX2) for name in ("one", "other"))
     assert one.text == two.text
     assert [p.symbol for p in one.phases] == [p.symbol for p in two.phases]
+
+
+def test_convolutions_share_what_is_before_the_end():
+    """They differ in what follows the sum, and in nothing that is compiled for itself."""
+    how = Winograd(4, 4, 4, 2, False)
+    kernel, _ = convolution(SHAPES["odd"], 8, how)
+    *stages, last = kernel.stages
+    other = kernel.replace(stages=(*stages, replace(last, value=op("neg", last.value))))
+    one, two = (code_of(call_of(k, Schedule(how)), AVX2) for k in (kernel, other))
+    assert one.text != two.text and one.beside == two.beside and len(one.beside) > 1
+    assert all(re.match(r"(declare .*\n)*define weak_odr void @winograd_\w+\(", text) for text in one.beside)
 
 
 # ---- planted bugs

@@ -19,6 +19,7 @@ from lamina.ir.verify import verify
 from lamina.jit.garbage import GARBAGE, Garbage, planned
 from lamina.passes.graphs.expand import expand
 from lamina.passes.graphs.unroll import unroll
+from lamina.passes.llvm import main_function
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.sized import Sized
 from lamina.passes.pipeline import Options, optimise, to_program
@@ -104,7 +105,8 @@ BLOCKS = [  # of rows, of which the last overlaps the one before, or is the only
 @pytest.mark.parametrize(
     ("count", "rows", "size", "kept", "back", "block"), [*((*case, 0) for case in CASES), *BLOCKS]
 )
-def test_however_it_is_run_it_means_the_same(count, rows, size, kept, back, block):
+def test_however_it_is_run_it_means_the_same(count, rows, size, kept, back, block, monkeypatch):
+    monkeypatch.setattr(main_function, "FEW", (0, 1000)[rows % 2])  # its calls are numbers, or text
     graph = recurrence(count, rows, size, kept, back, block=block)
     verify(graph)
     arrays = arrays_of(graph)
