@@ -12,7 +12,7 @@ from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError
 from ..ir.op import Op
 from ..ir.types import Device
-from .dispatch import eager
+from .calls import eager
 from .modes import CHANGED, local
 from .overriding import OPEN, UNSERVED, answered
 from .plan import memo, remember

@@ -20,9 +20,10 @@ from ..ir.types import CPU, Type
 from ..ir.views import MAPS
 from . import below, changes, modes
 from .below import Asked
+from .calls import eager, general
 from .changes import advance_objects, numbers
 from .compound import NoArray, written
-from .dispatch import bound, describe, eager, general, known_plan, lift, lifted, plan_for, refuse
+from .dispatch import bound, describe, known_plan, lift, lifted, plan_for, refuse
 from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import level_of, write_through

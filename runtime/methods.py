@@ -30,8 +30,9 @@ from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, RANK, Device, type_of
 from ..ir.warned import warn
 from . import autograd, modes, ops
+from .calls import EAGER, eager, operator
 from .changes import advance_objects
-from .dispatch import EAGER, INSTEAD, eager, known_plan, lift, operator, run
+from .dispatch import INSTEAD, known_plan, lift, run
 from .graph import hooks_of
 from .history import record, storage_of
 from .inplace import inplace, is_plain, reshaped_in_place

@@ -17,8 +17,8 @@ from ..ir.errors import TransformError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.warned import warn
 from .autocasting import autocasting
+from .calls import eager
 from .compound import NoArray
-from .dispatch import eager
 from .factories import factory
 from .refusal import refusing
 from .resolved import resolved

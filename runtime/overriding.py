@@ -5,7 +5,7 @@ modes that the user opened.  `OPEN` is empty until the first of them is there, a
 then: a plain program pays for one global where it pays at all.
 
 An edge is where a public function begins: `refusing` around functions written in Python, the functions that
-dispatch.py makes of records, the in-place forms, factories.  It asks `answered(function, args, kwargs)`.
+calls.py makes of records, the in-place forms, factories.  It asks `answered(function, args, kwargs)`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exceptions of Python and NumPy that a bad argument caused inside the package, told as Lamina's own.
 
 Rules refuse most bad arguments before anything runs.  What none foresaw fails somewhere inside, and is caught
-at the edge of the package: around a record's call (dispatch.py), a module's (nn/module.py), and by `refusing`
+at the edge of the package: around a record's call (calls.py), a module's (nn/module.py), and by `refusing`
 around functions and methods written in Python.  A call that succeeds pays for none of it but the wrapper.
 
 An exception that passed through code of the user's (a hook, a dataset, a distance) is the user's and stays as

@@ -15,7 +15,8 @@ from typing import Any
 from ..ir.errors import LaminaError
 from ..ir.graph import Builder
 from ..ir.types import Type
-from .dispatch import bound, eager, known_plan, run
+from .calls import eager
+from .dispatch import bound, known_plan, run
 from .interrupts import let_through
 from .keys import ONCE, UNKNOWN, spelled
 from .modes import CHANGED, local

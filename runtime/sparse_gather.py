@@ -12,7 +12,8 @@ import numpy as np
 from ..ir.op import REGISTRY
 from ..ir.shapes import dim_of
 from . import modes
-from .dispatch import INSTEAD, eager
+from .calls import eager
+from .dispatch import INSTEAD
 from .function import Context, Function
 from .sparse_tensor import coo_of
 from .tensor import Tensor

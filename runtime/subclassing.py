@@ -16,7 +16,7 @@ from ..ir.errors import ArgumentError
 from ..ir.op import REGISTRY
 from ..ir.types import CPU
 from . import below
-from .dispatch import eager
+from .calls import eager
 from .overriding import (
     BELOW,
     OPEN,

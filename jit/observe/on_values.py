@@ -17,7 +17,8 @@ from ...ir.graph import Value, active
 from ...ir.op import COMPOSITES, REGISTRY, Op
 from ...ir.ops.random import draws
 from ...runtime import Tensor
-from ...runtime.dispatch import EAGER, torch_names
+from ...runtime.calls import EAGER
+from ...runtime.dispatch import torch_names
 from ...runtime.methods import ARITHMETIC
 from ...runtime.modes import UNSERVED
 from ...runtime.refusal import unwrapped

@@ -33,6 +33,7 @@ REVIEWED = {
     "runtime/compound.py": "whether a class of tensors was ever made; those refuse",
     "runtime/cuda/driver.py": "the driver and its context, which belong to the process",
     "runtime/cuda/machine.py": KEPT,
+    "runtime/calls.py": KEPT,
     "runtime/dispatch.py": KEPT,
     "runtime/forms.py": KEPT,
     "runtime/forward.py": "the level of forward mode, an object that tensors are made with",

@@ -12,7 +12,7 @@ import pytest
 import lamina
 from lamina import jit
 from lamina.ir.op import REGISTRY
-from lamina.runtime.dispatch import eager
+from lamina.runtime.calls import eager
 
 LONG = 64, 24
 OPS = sorted(name for name, op in REGISTRY.items() if not (op.traits.random or op.traits.inplace))

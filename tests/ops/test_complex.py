@@ -12,7 +12,7 @@ from lamina.ir import dtypes
 from lamina.ir.errors import ArgumentValueError, DTypeError, GradError, ShapeError
 from lamina.ir.op import REGISTRY
 from lamina.ir.sample import Operand
-from lamina.runtime.dispatch import eager
+from lamina.runtime.calls import eager
 
 # Their vectors are known up to factors of length 1, which differ between points: INDEPENDENT has them.
 FREE_FACTORS = {"linalg_eig", "linalg_eigh", "linalg_svd"}

@@ -15,7 +15,7 @@ from lamina.ir.lowering import NotLowered
 from lamina.ir.op import REGISTRY
 from lamina.ir.sample import Operand
 from lamina.runtime import compile_op, kernels, memory
-from lamina.runtime.dispatch import eager
+from lamina.runtime.calls import eager
 from lamina.runtime.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples as arrays
