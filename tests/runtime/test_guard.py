@@ -75,14 +75,14 @@ FREED = """
 import numpy as np
 from lamina.ir.kernel import parse
 from lamina.passes.programs.memory_plan import MemoryPlan
-from lamina.passes.llvm import link
+from lamina.passes.llvm import main_function
 from lamina.passes.programs.program import Array, Call, Program
 from lamina.runtime.native import Executable
 
 copy = parse("kernel copy(x: f32[8]) -> (y: f32[8]) {\\n  parallel i:8\\n  y[i] = (x[i] + 1.0)\\n}")
 x, y, z, w = (Array(name, "f32", (8,)) for name in "xyzw")
-real = link._freed
-link._freed = lambda plan: {0: [y]}  # a lifetime that ends too early
+real = main_function._freed
+main_function._freed = lambda plan: {0: [y]}  # a lifetime that ends too early
 program = Program("net", (x,), (Call(copy, (x,), (y,)), Call(copy, (y,), (z,)), Call(copy, (z,), (w,))), (w,))
 print(Executable(program)(np.zeros(8, np.float32))[0].tolist()[0])
 """
