@@ -328,7 +328,8 @@ OPS = {
 def op_on_new_shapes(name: str) -> str:
     """A line: microseconds of an op on shapes that it has met, and on those it has not, whose kind it has.
 
-    Where a shape comes the second time Lamina makes a plan; that has a column of its own.
+    Where a shape comes the second time Lamina makes a plan; that has a column of its own.  Each time other
+    tensors are given: one that was looked at has its storage, and is in the cache.
     """
     import torch
 
@@ -338,11 +339,10 @@ def op_on_new_shapes(name: str) -> str:
     for library in (lamina, torch):
         new, again, known = [], [], []
         for _ in range(40):
-            pairs = []
-            for n in range(longest, longest + 20):
-                pairs.append((library.ones(n), library.ones(n, 5)))
+            sizes = range(longest, longest + 20)
             longest += 20
             for times in (new, again, known):
+                pairs = [(library.ones(n), library.ones(n, 5)) for n in sizes]
                 start = perf_counter()
                 for v, w in pairs:
                     OPS[name](library, v, w)

@@ -68,9 +68,11 @@ def _quick(make: Callable) -> Callable:
 
     def quick(types: tuple, attrs: dict) -> Callable | None:
         (input,) = types
-        if input.ndim != 2 or attrs["dim"] != 1 or not input.small or not 0 < input.size <= MOST:
+        if input.ndim != 2 or attrs["dim"] != 1 or not input.small:
             return None
         rows, columns = input.shape
+        if not 0 < rows * columns <= MOST:
+            return None
         # a gathered column costs half of a broadcast one
         return make(row_numbers(rows, columns), ones(columns, input.dtype.numpy))
 
