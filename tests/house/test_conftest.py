@@ -79,16 +79,16 @@ def cases(name, count, mark=None, *, whole=False, args=()):
     ]  # fmt: skip
 
 
-MARK = SimpleNamespace(args=(4,))
+MARK = SimpleNamespace(args=(5,))
 
 
 @pytest.mark.parametrize(
     ("made", "days"),
     [
         (cases("few", 5), 1),
-        (cases("several", 6), 3),
-        (cases("many", 16), 5),
-        (cases("marked", 1, MARK), 4),
+        (cases("several", 6), 4),
+        (cases("many", 16), 7),
+        (cases("marked", 1, MARK), 5),
         (cases("all", 16, MARK, whole=True), 1),
         (cases("named", 1, MARK, args=["tests/test_case.py::named[0]"]), 1),
     ],
