@@ -261,20 +261,26 @@ class Main:
         self.lines.append(f"  call void @lamina_calls(ptr %table, {', '.join(ends)}, ptr %args)")
 
     def do(self, task: _Task) -> None:
-        """Write one call as text."""
+        """Write one call as text; what it takes of the table is loaded once."""
+        loaded: dict[int, str] = {}
         for n, words in enumerate(task.values):
+            value = self.value(words, loaded)
             at = self.name(f"getelementptr i64, ptr %args, i64 {n}")
-            self.lines.append(f"  store i64 {self.value(words)}, ptr {at}, align 8")
+            self.lines.append(f"  store i64 {value}, ptr {at}, align 8")
         for symbol, units, time in task.phases:
             if time == (0, 0, ALONE):
                 self.lines.append(f"  call void @{symbol}(ptr %args, i64 0, i64 {self.value(units)})")
             else:
                 self.launch(symbol, "%args", self.value(units), self.value(time), "%most")
 
-    def value(self, words: Words) -> str:
-        """A number, or the address of an array as one."""
+    def value(self, words: Words, loaded: dict[int, str] | None = None) -> str:
+        """A number, or the address of an array as one.  loaded: the entries of the table that are."""
         *entries, number = words
-        parts = [self.entry_read(entry) for entry in entries if entry]
+        loaded = {} if loaded is None else loaded
+        for entry in entries:
+            if entry and entry not in loaded:
+                loaded[entry] = self.entry_read(entry)
+        parts = [loaded[entry] for entry in entries if entry]
         parts += [str(number)] if number or not parts else []
         while len(parts) > 1:
             parts[:2] = [self.name(f"add i64 {parts[0]}, {parts[1]}")]
