@@ -546,8 +546,8 @@ def _element(array: Array) -> Extent:
 def _function(signature: str, lines: list[str], end: str) -> str:
     """A function that calls others.
 
-    Not optimised: thousands of lines that only load, store and call, which take a third of the time so (130
-    ms for a GPT's training step, EPYC, 2026-11-25) and run as fast.
+    Not optimised: what only loads, stores and calls takes a third of LLVM's time so, and runs as fast (an
+    LSTM's loop over 32 steps is no quicker with all passes; EPYC "Zen 4", 2026-11-26).
     """
     head = [
         f"define {signature} nounwind noinline optnone {{",
