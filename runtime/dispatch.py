@@ -160,15 +160,15 @@ def first_time(form: Form | CallForm, types: tuple[Type, ...], operands: Sequenc
         return None
     made = new(Tensor)
     made._meta, kernel, attrs, link = found
-    x = operands[0]._data
     try:
+        x = operands[0]._data
         if len(operands) == 1:
             made._data = data = kernel(x, **attrs)
         elif len(operands) == 2:
             made._data = data = kernel(x, operands[1]._data, **attrs)
         else:
             made._data = data = kernel(*[y._data for y in operands], **attrs)
-    except Exception:  # the plan's kernel says why
+    except Exception:  # tensors of no one array, or the plan's kernel says why
         return None
     made._storage = made._view = made._edge = None
     if link:

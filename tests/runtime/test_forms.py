@@ -121,6 +121,10 @@ CALLS = {
     "stack": lambda x: lamina.stack((x, x), 1),
     "matmul": lambda x: x @ x.t(),
     "pad": lambda x: lamina.nn.functional.pad(x, (1, 2)),
+    "exp": lambda x: x.exp(),
+    "cast": lambda x: x.to(lamina.float64),
+    "where": lambda x: lamina.where(x > 1, x, -x),
+    "linear": lambda x: lamina.nn.functional.linear(x, x, x[:, 0]),
 }
 
 
@@ -162,6 +166,26 @@ def test_a_shape_is_met_the_first_time_as_ever_after(name, mode):
             for other in others:
                 np.testing.assert_array_equal(other[0], first[0])
                 assert other[1:] == first[1:]
+
+
+@pytest.mark.parametrize("made", ["to_sparse_coo", "to_sparse_csr", "nested"])
+@pytest.mark.parametrize("name", CALLS)
+def test_what_has_no_one_array_is_served_or_refused_as_where_no_shape_was_met(name, made):
+    def told(x):
+        try:
+            with lamina.no_grad():
+                return repr(CALLS[name](x))
+        except LaminaError as error:
+            return f"{type(error).__name__}: {error}"
+
+    dense = lamina.arange(40.0).view(5, 8)
+    x = lamina.nested.nested_tensor([dense, dense[:2]]) if made == "nested" else getattr(dense, made)()
+    _forget()
+    for n in range(3, 3 + 4 * forms.MET):
+        CALLS[name](lamina.ones(n, n + 1))
+    found = told(x)
+    _forget()
+    assert found == told(x)
 
 
 def test_calls_on_ever_new_shapes_earn_native_code_as_others_do(monkeypatch):
