@@ -1,4 +1,8 @@
-"""Locks that a fork cannot leave taken, whatever interrupts it.
+"""Locks that a fork cannot leave taken, whatever interrupts it, and that a thread may take twice.
+
+A collection of garbage may begin wherever an object is made, so while a lock is held as well.  What it ends
+is anybody's code: a `__del__` that computes, a generator that is closed, which may come to the same lock in
+the same thread.  So what a lock guards is right wherever an object is made in it.
 
 For the length of a fork its thread takes all locks: only that thread goes on in the child, where a lock that
 another one held would stay taken for ever, and what it guards could be half changed.
@@ -18,10 +22,13 @@ from collections import deque
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter, call, methodcaller
+from typing import TypeAlias
 
 PATIENCE = 0.02  # seconds that a fork waits for a lock while it holds others
 
-_ours: dict[weakref.ref[threading.Lock], int] = {}  # and ranks: the outer the lower, as far as is known
+Lock: TypeAlias = "threading._RLock"
+
+_ours: dict[weakref.ref[Lock], int] = {}  # and ranks: the outer the lower, as far as is known
 _others: list = []  # with acquire() and release()
 _forking = threading.Lock()  # or two threads that fork at once would wait for each other's
 
@@ -45,9 +52,9 @@ _give = partial(deque, _held, 0)  # of no length: it keeps nothing of what it it
 _interrupt = partial(deque, _interrupts, 0)
 
 
-def fork_safe_lock() -> threading.Lock:
+def fork_safe_lock() -> Lock:
     """Make a lock which is taken for the length of each fork."""
-    made = threading.Lock()
+    made = threading.RLock()
     _ours[weakref.ref(made, _ours.pop)] = 0
     return made
 
@@ -99,7 +106,7 @@ def _all_taken() -> bool:
     return True
 
 
-def _not_in(taken: list) -> list[threading.Lock]:
+def _not_in(taken: list) -> list[Lock]:
     """Our locks that are not among these."""
     held, references = {*map(id, taken)}, sorted(_ours, key=lambda reference: _ours.get(reference, 0))
     return [lock for reference in references if (lock := reference()) is not None and id(lock) not in held]
@@ -108,8 +115,10 @@ def _not_in(taken: list) -> list[threading.Lock]:
 def _heal() -> None:
     """Make new, in the child, what a fork that was interrupted from the first did not take."""
     for lock in (_forking, *_not_in([])):
-        if lock.locked():
-            lock._at_fork_reinit()  # type: ignore[attr-defined]
+        if lock.acquire(False):
+            lock.release()
+        else:
+            lock._at_fork_reinit()  # type: ignore[union-attr]
 
 
 os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)

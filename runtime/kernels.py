@@ -700,10 +700,12 @@ class Counted:
         _seen += self.size
         is_due = _seen >= COMPILE and (self.seen >= self.due or self.kind.is_due)
         if is_due or WHEN == AT_ONCE:  # the first to look loads the compiler
-            if not _making.locked():  # else another thread is at it
-                with _making:
+            if _making.acquire(False):  # else another thread is at it
+                try:
                     if self.run == self.count:
                         self.look()
+                finally:
+                    _making.release()
             if self.run != self.count:
                 return self.run(*arrays)
         return self.large.reference(*arrays)

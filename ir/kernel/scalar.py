@@ -259,7 +259,7 @@ def _intern(cls: type[Expr], *values: Any) -> Any:
         if found is None:
             found = cls(*values)
             object.__setattr__(found, "below", _below(found))  # before another thread can meet it
-            _interned[key] = found
+            found = _interned.setdefault(key, found)  # as an expression that was made meanwhile may be
     return found
 
 

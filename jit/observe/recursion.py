@@ -11,12 +11,12 @@ import os
 import sys
 from threading import get_ident
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from ...ir.locks import fork_safe_lock
 
 _lock = fork_safe_lock()
-_runs: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # the thread, and its deeper frames
+_runs: dict[ref, tuple[int, int]] = {}  # the thread, and its deeper frames
 _users = _ours = 0  # what the user set, and what it was set to here
 
 
@@ -26,7 +26,7 @@ def raised(run: Any, more: int) -> int:
     with _lock:
         if sys.getrecursionlimit() != _ours:  # who else sets it is the user
             _users = sys.getrecursionlimit()
-        _runs[run] = get_ident(), more
+        _runs[ref(run, _dropped)] = get_ident(), more
         _settle()
         return _users
 
@@ -34,21 +34,30 @@ def raised(run: Any, more: int) -> int:
 def ended(run: Any) -> None:
     """Let the limit be what the other runs need, or what the user set."""
     with _lock:
-        _runs.pop(run, None)
+        _dropped(ref(run))
         if sys.getrecursionlimit() == _ours:
             _settle()
 
 
+def _dropped(run: ref) -> None:
+    _runs.pop(run, None)
+
+
 def _settle() -> None:
     global _ours
-    _ours = _users + max((more for _, more in _runs.values()), default=0)
+    # Of a copy: where objects are made, a run that was suspended may be closed, and end.
+    _ours = _users + max((more for _, more in _runs.copy().values()), default=0)
     sys.setrecursionlimit(_ours)
 
 
 def _in_child() -> None:
     """Let go of the runs of threads that a forked child doesn't have."""
-    for run in [run for run, (thread, _) in _runs.items() if thread != get_ident()]:
-        ended(run)
+    for run, (thread, _) in _runs.copy().items():
+        if thread != get_ident():
+            _dropped(run)
+    with _lock:
+        if sys.getrecursionlimit() == _ours:
+            _settle()
 
 
 os.register_at_fork(after_in_child=_in_child)
