@@ -22,13 +22,11 @@ from collections import deque
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter, call, methodcaller
-from typing import TypeAlias
+from typing import Any
 
 PATIENCE = 0.02  # seconds that a fork waits for a lock while it holds others
 
-Lock: TypeAlias = "threading._RLock"
-
-_ours: dict[weakref.ref[Lock], int] = {}  # and ranks: the outer the lower, as far as is known
+_ours: dict[weakref.ref[_thread.RLock], int] = {}  # and ranks: the outer the lower, as far as is known
 _others: list = []  # with acquire() and release()
 _forking = threading.Lock()  # or two threads that fork at once would wait for each other's
 
@@ -52,9 +50,9 @@ _give = partial(deque, _held, 0)  # of no length: it keeps nothing of what it it
 _interrupt = partial(deque, _interrupts, 0)
 
 
-def fork_safe_lock() -> Lock:
+def fork_safe_lock() -> _thread.RLock:
     """Make a lock which is taken for the length of each fork."""
-    made = threading.RLock()
+    made = _thread.RLock()
     _ours[weakref.ref(made, _ours.pop)] = 0
     return made
 
@@ -106,7 +104,7 @@ def _all_taken() -> bool:
     return True
 
 
-def _not_in(taken: list) -> list[Lock]:
+def _not_in(taken: list) -> list[_thread.RLock]:
     """Our locks that are not among these."""
     held, references = {*map(id, taken)}, sorted(_ours, key=lambda reference: _ours.get(reference, 0))
     return [lock for reference in references if (lock := reference()) is not None and id(lock) not in held]
@@ -114,11 +112,12 @@ def _not_in(taken: list) -> list[Lock]:
 
 def _heal() -> None:
     """Make new, in the child, what a fork that was interrupted from the first did not take."""
-    for lock in (_forking, *_not_in([])):
+    every: list[Any] = [_forking, *_not_in([])]
+    for lock in every:
         if lock.acquire(False):
             lock.release()
         else:
-            lock._at_fork_reinit()  # type: ignore[union-attr]
+            lock._at_fork_reinit()
 
 
 os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)

@@ -255,11 +255,11 @@ def _intern(cls: type[Expr], *values: Any) -> Any:
     if found is not None:
         return found
     with _lock:
-        found = _interned.get(key)
+        made = cls(*values)
+        object.__setattr__(made, "below", _below(made))  # before another thread can meet it
+        found = _interned.get(key)  # another may have been made meanwhile, by a finalizer in this thread as well
         if found is None:
-            found = cls(*values)
-            object.__setattr__(found, "below", _below(found))  # before another thread can meet it
-            found = _interned.setdefault(key, found)  # as an expression that was made meanwhile may be
+            _interned[key] = found = made
     return found
 
 
