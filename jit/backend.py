@@ -405,11 +405,10 @@ def template_of(
     return first
 
 
-def tuned_options(seconds: float) -> Options:
-    """The options of a trace that is to be tuned, if nothing forbids it."""
-    if not seconds or determinism.is_asked():
-        return DEFAULT
-    return replace(DEFAULT, tune=seconds)
+def options_of(seconds: float, precision: str) -> Options:
+    """The options of a trace that is to be tuned, if nothing forbids it, and multiplies in some precision."""
+    tune = 0.0 if determinism.is_asked() else seconds
+    return replace(DEFAULT, tune=tune, rounds=precision == "bfloat16")
 
 
 def _text(graph: Graph) -> str:

@@ -66,6 +66,7 @@ from .verify import TraceError, compared, wanted
 from .within import MOST_RECORDINGS as MOST_INNER
 from .within import Answers, Within
 
+PRECISIONS = ("float32", "bfloat16")  # in which products of float32 may be multiplied
 MOST_RECORDINGS = 32  # of one function
 MOST_IN_VAIN = 2  # times `max_recordings`: as many may be made that were dropped before they paid off
 PAID_OFF = 64  # calls served, with which a recording has
@@ -97,7 +98,7 @@ class TracedFunction:
         self, function: Callable, *, verify: bool = False, compile: str = "now",
         max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", target: str = "cpu",
         budget: float | None | str = "default", fullgraph: bool = False, name: str | None = None,
-        tune: float = 0.0, dynamic: bool | None = None,
+        tune: float = 0.0, dynamic: bool | None = None, precision: str = "float32",
     ):  # fmt: skip
         self._wrap(function)
         self._verify, self._compile = wanted(verify), compile
@@ -105,6 +106,7 @@ class TracedFunction:
         self._budget = budget_of(budget) if when_full == "eager" and not self._verify else None
         self._fullgraph, self._tune = fullgraph, seconds_of(tune)
         self._dynamic = dynamic
+        self._precision = "float32" if self._verify else precision  # what the eager run is compared with
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._lock, self._claims = threading.RLock(), threading.Lock()
         self._recorder: int | None = None  # the thread that records, or is about to
@@ -134,7 +136,7 @@ class TracedFunction:
             self._ledger = Ledger(self._budget)
             options = {
                 "compile": self._compile, "target": self._target.name, "budget": None, "tune": self._tune,
-                "dynamic": self._dynamic,
+                "dynamic": self._dynamic, "precision": self._precision,
             }  # fmt: skip
             self._within = Within(self.__wrapped__, functools.partial(_Inner, options))
             self._log = Log(self._name, self._ledger, self._within.logs)
@@ -274,6 +276,7 @@ class TracedFunction:
             "verify": self._verify, "compile": self._compile, "max_recordings": self._limit,
             "when_full": self._when_full, "target": self._target.name, "budget": self._budget,
             "fullgraph": self._fullgraph, "name": self._name, "tune": self._tune, "dynamic": self._dynamic,
+            "precision": self._precision,
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -685,7 +688,8 @@ class TracedFunction:
         except GradError as error:
             raise Refusal(str(error)) from None
         clock = Clock()
-        settings: dict[str, Any] = {"target": self._target, "options": backend.tuned_options(self._tune)}
+        options = backend.options_of(self._tune, self._precision)
+        settings: dict[str, Any] = {"target": self._target, "options": options}
         compile_graph: Callable[..., Any] = functools.partial(backend.compile_graph, clock=clock, **settings)
         compile_sized: Callable[..., Any] = functools.partial(
             backend.compile_sized, needs=recording.needs, clock=clock, **settings
@@ -1063,6 +1067,7 @@ def trace(
     fullgraph: bool = False,
     tune: float = 0.0,
     dynamic: bool | None = None,
+    precision: str = "float32",
     example_kwarg_inputs: dict[str, Any] | None = None,
     check_trace: bool = True,
     check_inputs: Any = None,
@@ -1094,6 +1099,11 @@ def trace(
     dynamic: whether sizes of arguments may be symbols, for all of which one recording serves.  None: where a
     size has changed once; True: all that are 2 or more, from the first recording on; False: never.
 
+    precision: "float32", or "bfloat16": factors of float32 products and convolutions may be rounded to it,
+    and their sums are float32 still.  Where a CPU multiplies pairs of bfloat16 (AVX512-BF16) that is up to
+    twice as quick, at 2 to 3 digits of each factor; elsewhere, under verify, and in exported files it is
+    float32.
+
     example_inputs, example_kwarg_inputs: as `torch.jit.trace` has them, a tensor or a tuple, a dictionary: it
     is called with them at once.  check_trace, check_inputs, check_tolerance, strict mean nothing here:
     guards hold each call to what was recorded.
@@ -1111,7 +1121,7 @@ def trace(
         return functools.partial(
             trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
             target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic,
-            example_inputs=example_inputs, example_kwarg_inputs=example_kwarg_inputs,
+            precision=precision, example_inputs=example_inputs, example_kwarg_inputs=example_kwarg_inputs,
         )  # fmt: skip
     if isinstance(function, TracedFunction):
         return function
@@ -1120,6 +1130,8 @@ def trace(
             f"trace(function): compile is 'now' or 'background', and when_full 'eager' or 'error', "
             f"not {compile!r} and {when_full!r}"
         )
+    if precision not in PRECISIONS:
+        raise ArgumentError(f"trace(function): precision is one of {PRECISIONS}, not {precision!r}")
     if not callable(function) or isinstance(function, type):
         raise ArgumentError(
             f"trace(function): takes a function or a module, not {type(function).__name__}"
@@ -1133,7 +1145,7 @@ def trace(
     kind = TracedModule if isinstance(function, Module) else TracedFunction
     traced = kind(
         function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
-        target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic,
+        target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic, precision=precision,
     )  # fmt: skip
     if example_inputs is not None or example_kwarg_inputs is not None:
         given = () if example_inputs is None else example_inputs

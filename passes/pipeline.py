@@ -35,6 +35,7 @@ from .programs.hoist import within
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
 from .programs.program import Program, Repeat
+from .programs.round_where_made import round_where_made
 from .programs.shorten_lifetimes import shorten_lifetimes
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.target import Target
@@ -67,6 +68,7 @@ class Options:
     which seldom change.  verify: check the graph or the program, and its kernels, after every pass, and name
     the culprit.  stop_after: the name of the last pass that runs, over graphs or over programs.  limits: of
     fused kernels.  tune: the seconds for which schedules are searched by measuring, where there is a machine.
+    rounds: factors of products of f32 may be rounded to bfloat16, of which the target multiplies pairs.
     """
 
     fold_norms: bool = True
@@ -78,6 +80,7 @@ class Options:
     stop_after: str | None = None
     limits: Limits = CPU
     tune: float = 0.0
+    rounds: bool = False
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
@@ -182,9 +185,10 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
-        partial(assign_layouts, target=target, options=Layouts(winograd=options.winograd)),
+        partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=options.rounds)),
         # products that no layout has taken for convolutions
-        partial(pack_matmuls, target=target, options=Products(options.frozen)),
+        partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=options.rounds)),
+        *([round_where_made] if target.pairs else []),  # with all that is to be rounded
         shorten_lifetimes,  # last: of the steps that there are
     )
 
@@ -207,6 +211,7 @@ PROGRAM_PASSES = tuple(
             batch_innermost,
             assign_layouts,
             pack_matmuls,
+            round_where_made,
             channels_last,
         ),
     )

@@ -257,7 +257,7 @@ def _intern(cls: type[Expr], *values: Any) -> Any:
     with _lock:
         made = cls(*values)
         object.__setattr__(made, "below", _below(made))  # before another thread can meet it
-        found = _interned.get(key)  # another may have been made meanwhile, by a finalizer in this thread as well
+        found = _interned.get(key)  # another may have been made meanwhile, in this thread as well
         if found is None:
             _interned[key] = found = made
     return found

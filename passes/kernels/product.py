@@ -13,7 +13,7 @@ from typing import final
 from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine, Extent, vanishes
 from ...ir.kernel.form import Kernel, Local, Reduce, Store, names
-from ...ir.kernel.scalar import Const, Coordinate, Expr, Op, Read, coordinate, op, walk
+from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, coordinate, op, walk
 
 Bounds = dict[str, list[tuple[Affine, Extent]]]
 FEW = 8  # columns that fill no vector
@@ -143,7 +143,7 @@ class Product:
                 if across in used:
                     continue
                 axes = used.intersection(self.k)
-                is_factor = any(access is factor.value for factor in self.factors)
+                is_factor = any(access is element(factor.value) for factor in self.factors)
                 if not is_factor or len(axes) != 1 or access.other is None or access.other.value != 0:
                     return None
                 (axis,) = axes
@@ -187,6 +187,13 @@ def plain(part: Affine | Expr) -> str | None:
         return None
     (name, by), *_ = part.terms
     return name if by == 1 else None
+
+
+def element(factor: Expr) -> Read | None:
+    """The one element that a factor is, of its own type or of a narrower one; None for what is computed."""
+    while isinstance(factor, Cast) and not factor.bits:
+        factor = factor.arg
+    return factor if isinstance(factor, Read) else None
 
 
 def is_zero(expr: Expr | None) -> bool:

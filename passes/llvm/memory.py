@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, is_at_least
-from ...ir.errors import KernelError
+from ...ir.errors import KernelError, Unsayable
 from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast
@@ -198,12 +198,39 @@ class Memory(Expressions):
 
     def load_packed(self, access: Read, buffer: Buffer, point: Point) -> Value:
         """A vector of a buffer that lies in panels: whole, since the last one is padded."""
+        address = self.address_packed(access, buffer, point, -1)
+        return self.read(address, buffer.dtype, self.lanes)
+
+    def load_pair(self, access: Read, point: Point) -> Value:
+        """Two bfloat16 that are neighbours along the paired axis, as one i32: for each lane, or for all."""
+        buffer, axis = self.kernel.buffers[access.buffer], self.schedule.paired or ""
+        is_packed, lanes = access.buffer in self.schedule.packed, 0
+        fits = buffer.dtype == "bf16" and buffer.offset(access.index).coefficient(axis) == 1
+        if not fits or self.kernel.extents[axis] != 2 or any(self.guards(access, point)):
+            raise Unsayable(f"{self.kernel.name}: {access} are no pairs along {axis}", str(self.schedule))
+        for each in (point, point | {axis: (0, 1)}):
+            self.stays_inside(access, buffer, access.index, each, self.guarded(access, each))
+        if is_packed and buffer.strides[-2] == 2:
+            address, lanes = self.address_packed(access, buffer, point, -2), self.lanes
+        else:
+            base, constant, step, spread = self.offsets(buffer, access.index, point)
+            if is_packed or step not in (0, 2) or spread is not None:
+                raise Unsayable(f"{self.kernel.name}: {access} are no pairs of lanes", str(self.schedule))
+            lanes = self.lanes if step else 0
+            if ahead := self.schedule.ahead.get(access.buffer):
+                start = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
+                self.prefetch(self.address("i8", start, 0, ahead))
+            address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
+        return self.read(address, "i32", lanes, NUMPY[buffer.dtype].itemsize)
+
+    def address_packed(self, access: Read, buffer: Buffer, point: Point, along: int) -> str:
+        """Where a vector of a buffer of panels begins.  along: the dimension that has a panel's columns."""
         axis = self.schedule.packed[access.buffer]
         number, (_, first) = self.panels[axis], point[axis]
         self.stays_inside(access, buffer, access.index, point, [])
         dim = next(d for d, part in enumerate(access.index) if isinstance(part, Expr))
         _, last = self.ranges.of(number)
-        panels, width, extent = buffer.shape[dim], int(buffer.shape[-1]), self.kernel.extents[axis]
+        panels, width, extent = buffer.shape[dim], int(buffer.shape[along]), self.kernel.extents[axis]
         if isinstance(extent, Dim) and is_at_least(panels, (extent + (width - 1)) // width):
             panels = -(-OPEN // width)
         if last >= int(panels) or first + self.lanes > width or width != self.lanes * self.schedule.vectors:
@@ -215,10 +242,11 @@ class Memory(Expressions):
             )
         base, constant = self.linear(buffer.offset(access.index), point)
         base = self.sum(self.times(number, self.size(buffer.strides[dim])), base)
-        address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant + first)
+        constant += first * int(buffer.strides[along])
+        address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
         if ahead := self.schedule.ahead.get(access.buffer):
             self.prefetch(self.address("i8", address, 0, ahead))
-        return self.read(address, buffer.dtype, self.lanes)
+        return address
 
     def load_copied(self, access: Read, buffer: Buffer, point: Point) -> Value:
         """An element of a strip's copy."""

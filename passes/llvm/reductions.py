@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 from ...ir.dims import Dim
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
-from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, Size, walk
+from ...ir.kernel.scalar import Cast, Const, Expr, Op, Read, Ref, Size, walk
 from ...ir.kernel.types import kind
-from ..kernels.product import Bounds, products
+from ..kernels.product import Bounds, element, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target
@@ -63,6 +63,8 @@ class Reductions(Results):
         silent = word == "add" and all(self.is_loaded(factor) for factor in factors or (stage.value,))
 
         def combined(total: Value, point: Point) -> Value:
+            if self.schedule.paired in names(stage.axes):
+                return self.add_pairs(total, factors, point)
             if fused:
                 operands = [self.emit(factor, point, dtype) for factor in factors]
                 return self.named("fma", *(self.splat(f) if wide else f for f in operands), total)
@@ -105,8 +107,8 @@ class Reductions(Results):
             self.held
             | {
                 (factor, d)
-                for factor in factors
-                if isinstance(factor, Read)
+                for factor in map(element, factors)
+                if factor is not None
                 for d in self.unproved(factor)
                 if isinstance(part := factor.index[d], Affine)
                 and part.names & {axis.name for axis in outside}
@@ -115,6 +117,23 @@ class Reductions(Results):
         totals = nest(outside, points, totals)
         self.held = held
         return totals
+
+    def add_pairs(self, total: Value, factors: tuple[Expr, ...], point: Point) -> Value:
+        """The total and, for each lane, the products of two neighbours of both factors: one instruction."""
+        wide = f"<{2 * self.lanes} x bfloat>"
+
+        def side(factor: Expr) -> str:
+            if not isinstance(factor, Cast) or not isinstance(factor.arg, Read) or not self.target.pairs:
+                raise Unsayable(f"{self.kernel.name}: {factor} is no pair of bfloat16", str(self.schedule))
+            pair = self.splat(self.load_pair(factor.arg, point))
+            return f"{wide} {self.name(f'bitcast {pair} to {wide}')}"
+
+        sides = [self.memo(("pair", self.key(factor, point)), partial(side, factor)) for factor in factors]
+        if total.type != self.vector("float") or len(sides) != 2:
+            raise Unsayable(f"{self.kernel.name}: no sum of pairs in f32", str(self.schedule))
+        self.declare(self.target.pairs, total.type, (total.type, wide, wide))
+        called = f"call {total.type} @{self.target.pairs}({total}, {', '.join(sides)})"
+        return self.ssa(called, total.dtype, total.lanes)
 
     # ---- what lies outside
     @cached_property
@@ -135,9 +154,10 @@ class Reductions(Results):
 
     def is_nothing(self, factor: Expr, point: Point) -> bool:
         """Whether a factor is a read beside its array, where zeros are."""
-        if not isinstance(factor, Read) or factor.other is None or factor.other.value != 0:
+        found = element(factor)
+        if found is None or found.other is None or found.other.value != 0:
             return False
-        return any(self.is_inside(factor, d, point) is False for d in self.unproved(factor))
+        return any(self.is_inside(found, d, point) is False for d in self.unproved(found))
 
     def is_loaded(self, factor: Expr) -> bool:
         """Whether a factor is a vector from memory, whose masked lanes are 0."""
@@ -241,6 +261,8 @@ class Reductions(Results):
             return carried
         if axis.name == self.lane_axis:
             return self.over_vector(axis.name, extent, points, carried, body, copies)
+        if axis.name == self.schedule.paired:
+            return self.over(rest, [p | {axis.name: (0, 0)} for p in points], carried, body, copies)
         step = min(step, extent)
         full = extent // step * step
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
-from ...ir.kernel.scalar import read
+from ...ir.kernel.scalar import cast, read
 from ..kernels.blocking import (
     CHANNEL,
     Blocked,
@@ -57,11 +57,12 @@ class Options:
 
     winograd: whether a convolution may be computed from sums of its inputs.  One inf or NaN then spoils the
     places around those that it reaches, and the last bits differ from those of a direct sum.  threads: how
-    many to find work for.
+    many to find work for.  rounds: whether its factors may be rounded to bfloat16.
     """
 
     winograd: bool = True
     threads: int = 2
+    rounds: bool = False
 
 
 def assign_layouts(program: Program, target: Target, options: Options | None = None) -> Program:
@@ -86,6 +87,7 @@ class _Assignment:
         self.constants: dict[Array, np.ndarray] = dict(program.constants)
         self.packed: dict[tuple[Array, str], Array] = {}
         self.tables: dict[int, Array] = {}
+        self.rounded: dict[Array, Array] = {}
 
     def program(self) -> Program:
         for step in self.old.steps:
@@ -114,6 +116,14 @@ class _Assignment:
             )
             self.blocked[array] = made
         return self.blocked[array]
+
+    def as_rounded(self, array: Array) -> Array:
+        """What an array holds as bfloat16."""
+        if array not in self.rounded:
+            call = round_call(array)
+            self.steps.append(call)
+            (self.rounded[array],) = call.outputs
+        return self.rounded[array]
 
     # ---- steps
     def as_it_was(self, step: Step) -> None:
@@ -188,10 +198,11 @@ class _Assignment:
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
         how = None
         if self.options.winograd:
-            how = choose_winograd(kernel, roles, self.target, self.options.threads)
+            options = self.options
+            how = choose_winograd(kernel, roles, self.target, options.threads, options.rounds)
         if how is not None:
             return self.by_winograd(step, kernel, roles, how)
-        made = direct(kernel, roles, self.target)
+        made = direct(kernel, roles, self.target, self.options.rounds)
         if made is None:
             return False
         return self.directly(step, roles, made)
@@ -200,6 +211,9 @@ class _Assignment:
         operands = dict(zip((b.name for b in step.kernel.inputs), step.inputs, strict=True))
         weight = self.as_plain(operands[roles.weight])
         instead = {roles.weight: (self.pack(weight, made.pack, (), made.pack_schedule),)}
+        image = made.kernel.buffers[roles.input]
+        if image.dtype == "bf16":
+            instead[roles.input] = (self.as_rounded(self.as_blocked(operands[roles.input])),)
         self.append(step, made.kernel, made.buffers, instead, made.how)
         return True
 
@@ -263,6 +277,15 @@ def blocked_schedule(made: Blocked) -> Schedule | None:
         )  # the last one overlaps, as in a pointwise kernel, which may run in place, none may
     inner = {axis.name: int(axis.extent) for axis in summed[-1:]}
     return Schedule(Vectorise(lanes[0]), *tiles({row: size}), *unrolls(inner))
+
+
+def round_call(array: Array) -> Call:
+    """y[i] = bf16(x[i])"""
+    axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(array.shape))
+    at = tuple(Affine(((axis.name, 1),)) for axis in axes)
+    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", "bf16", array.shape),)
+    kernel = Kernel("round", *buffers, axes, (Store("y", at, cast(read("x", at), "bf16")),))
+    return Call(kernel, (array,), (Array(array.name, "bf16", array.shape),))
 
 
 def block_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:

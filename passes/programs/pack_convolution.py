@@ -10,6 +10,9 @@ Weights are packed once, when they change.  Both are kernels as any other.  The 
 output: of a window that leaves the image above or below, the loop over r takes the rows inside (`bound`); to
 the left and right the first and the last tile of a row have code of their own, in which taps outside are left
 out (`peel`).  Of narrow images that windows don't leave, several rows run together.
+
+In pairs of bfloat16 the sum over ci is one over halves of it and the two of a pair, which are the innermost
+dimension of p and neighbours in x.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from math import prod
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Store
-from ...ir.kernel.scalar import Read, read
+from ...ir.kernel.scalar import Expr, Read, cast, read
 from ...ir.kernel.substitute import Substitution
 from ..kernels.blocking import CHANNEL, block, can_block, fresh, split_axis
 from ..kernels.product import Convolution
 from ..schedules.steps import (
     Block,
     Bound,
+    Pairs,
     Peel,
     Prefetch,
     Schedule,
@@ -54,8 +58,12 @@ class Direct:
     pack_schedule: Schedule
 
 
-def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
-    """The kernels of a convolution by blocks of output channels; None where its arrays can't be blocked."""
+def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = False) -> Direct | None:
+    """The kernels of a convolution by blocks of output channels; None where its arrays can't be blocked.
+
+    rounds: whether both factors are rounded to bfloat16 where the target multiplies pairs of them; the image
+    is an array of these then.
+    """
     lanes = target.lanes
     given = [buffer.name for buffer in kernel.outputs]
     if can_block(kernel.buffers[roles.input].shape, lanes):
@@ -80,19 +88,24 @@ def direct(kernel: Kernel, roles: Convolution, target: Target) -> Direct | None:
     *upper, last = roles.taps
     summed = [*upper, channel, last, channel_lane] if guarded else [channel, *roles.taps, channel_lane]
     summed = [axis for axis in summed if axis]
-    pack, new = packed(new, roles, [order[0], *summed, *order[1:], lane], summed)
+    pairs = list[str]()
+    if rounds and target.pairs and channel_lane:
+        new, half, pair = split_axis(new, channel_lane, 2)
+        summed[summed.index(channel_lane)], channel_lane, pairs = half, half, [pair]
+    axes, sums = [order[0], *summed, *order[1:], lane, *pairs], [*summed, *pairs]
+    pack, new = packed(new, roles, axes, sums, "bf16" if pairs else "f32")
     parallel = [order[0], roles.batch, *roles.places, *order[1:], lane]
     new = new.replace(parallel=tuple(Axis(axis, new.extents[axis]) for axis in parallel if axis))
     whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
     step = steps(new, [axis for axis in summed if not guarded or axis not in upper], tile.size, whole)
     places, across = tile.places | beside, roles.places[-1]
-    how = Schedule(Vectorise(lane), *tiles(places), *unrolls(step))
+    how = Schedule(*map(Pairs, pairs), Vectorise(lane), *tiles(places), *unrolls(step))
     if by_rows:
         row = int(new.extents[across])
         by = [Block(across, row), Peel(across), Bound()]
         (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
         how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
-    square = {channel_lane: lanes} if channel_lane else {}
+    square = {channel_lane: lanes} if channel_lane and not pairs else {}
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 
 
@@ -171,29 +184,34 @@ def steps(kernel: Kernel, summed: list[str], size: int, whole: list[str]) -> dic
 # ---- packing
 
 
-def packed(kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str]) -> tuple[Kernel, Kernel]:
+def packed(
+    kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str], dtype: str
+) -> tuple[Kernel, Kernel]:
     """The kernel that packs the weight in the order of `axes`, and the convolution that reads it so.
 
-    summed: the order in which that one sums.
+    summed: the order in which that one sums.  dtype: of the packed weight, and of the image.
     """
     plain = kernel.buffers[roles.weight]
     access = _read(kernel, roles.weight)
     extents = kernel.extents
     shape = tuple(int(extents[axis]) for axis in axes)
     at = tuple(Affine(((axis, 1),)) for axis in axes)
-    copy = Store("packed", at, read("weight", access.index, access.other))
+    copy = Store("packed", at, _as(dtype, "f32", read("weight", access.index, access.other)))
     pack = Kernel(
         "pack_weights",
         (replace(plain, name="weight"),),
-        (Buffer("packed", plain.dtype, shape),),
+        (Buffer("packed", dtype, shape),),
         tuple(Axis(axis, extents[axis]) for axis in axes),
         (copy,),
     )
     name = fresh(kernel, "packed")
-    buffer = Buffer(name, plain.dtype, shape)
     weights = [a for _, a in kernel.reads if a.buffer == roles.weight]
-    instead = Substitution(buffers={roles.weight: buffer}, exprs=dict.fromkeys(weights, read(name, at)))
-    new = instead.kernel(kernel)
+    buffers = {roles.weight: Buffer(name, dtype, shape)}
+    exprs: dict[Expr, Expr] = dict.fromkeys(weights, _as("f32", dtype, read(name, at)))
+    if dtype != "f32":
+        buffers[roles.input] = replace(kernel.buffers[roles.input], dtype=dtype)
+        exprs |= {a: cast(a, "f32") for _, a in kernel.reads if a.buffer == roles.input}
+    new = Substitution(buffers=buffers, exprs=exprs).kernel(kernel)
     stages = tuple(
         replace(stage, axes=tuple(Axis(name, extents[name]) for name in summed))
         if getattr(stage, "name", None) == roles.stage.name
@@ -201,3 +219,8 @@ def packed(kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str
         for stage in new.stages
     )
     return pack, new.replace(stages=stages)
+
+
+def _as(dtype: str, given: str, value: Expr) -> Expr:
+    """A value of one dtype in another."""
+    return value if dtype == given else cast(value, dtype)

@@ -7,6 +7,9 @@ A packed factor lies as panels [n / width, k, width], which are read in one stre
 alone is packed by a call that runs again only when a weight changes; other factors are packed where enough
 rows pass over them.  What stands before and after the product (an activation, a bias, a residual) stays in
 its kernel.
+
+Factors of bfloat16 (or rounded to it, where that was asked for) are multiplied in pairs where a target has an
+instruction for two: panels are [n / width, k / 2, width, 2] then, and the left factor lies along the sum.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from math import prod
 from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store
-from ...ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, read, walk
+from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, coordinate, op, read, walk
 from ...ir.kernel.substitute import Substitution
 from ...ir.kernel.types import NUMPY, bits, is_floating
 from ..graphs.pieces import wanted
-from ..kernels.blocking import fresh, squeezed, zero_of
+from ..kernels.blocking import fresh, split_axis, squeezed, zero_of
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..kernels.split_reductions import split_reductions
@@ -35,6 +38,7 @@ from ..schedules.steps import (
     Copy,
     Join,
     Pack,
+    Pairs,
     Peel,
     Prefetch,
     Reorder,
@@ -68,16 +72,18 @@ FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 @dataclass(frozen=True)
 class Options:
     """frozen: the positions of the params that hold weights, which seldom change.  only: the way that every
-    product takes that it fits, to measure it."""
+    product takes that it fits, to measure it.  rounds: whether factors of f32 may be rounded to bfloat16."""
 
     frozen: frozenset[int] = frozenset()
     only: str | None = None
+    rounds: bool = False
 
 
 def pack_matmuls(program: Program, target: Target, options: Options | None = None) -> Program:
     """The program with a way to run for every product of matrices, and packed factors where they pay."""
-    frozen = {program.params[k] for k in (options or Options()).frozen} | set(program.constants)
-    packing = _Packing(target, frozen, (options or Options()).only)
+    options = options or Options()
+    frozen = {program.params[k] for k in options.frozen} | set(program.constants)
+    packing = _Packing(target, frozen, options.only, options.rounds)
     packing.uses.update((call.name, array) for call in program.calls for array in {*call.inputs})
     for step in program.steps:
         packing.step(step)
@@ -108,8 +114,8 @@ class _Packing:
     uses: how many calls of one name read an array; what they have packed of it, they share.
     """
 
-    def __init__(self, target: Target, frozen: set[Array], only: str | None):
-        self.target, self.frozen, self.only = target, frozen, only
+    def __init__(self, target: Target, frozen: set[Array], only: str | None, rounds: bool):
+        self.target, self.frozen, self.only, self.rounds = target, frozen, only, rounds
         self.steps: list[ProgramStep] = []
         self.packed: dict[tuple, Array] = {}
         self.uses: Counter[tuple[str, Array]] = Counter()
@@ -139,11 +145,14 @@ class _Packing:
             return as_it_was
         if way == "dots":
             return replace(call, how=self.dots(flat, roles))
+        if way == "pairs":
+            return self.pairs(call, flat, roles)
         if (parts := self.parts(flat, roles)) > 1:
             *partial_sums, total = in_turn(call, split_reductions(call.kernel, parts) or ())
             self.steps += map(self.call, partial_sums)
             return total
-        return self.panels(call, flat, roles, pack=way == "packed")
+        call = self.simple_left(call, flat, roles)
+        return self.panels(call, collapsed(call.kernel), pack=way == "packed")
 
     def chosen(self, call: Call, flat: Kernel, roles: Product) -> str:
         """The way that a product of matrices takes."""
@@ -153,6 +162,8 @@ class _Packing:
             ways.append("panels")
         if self.is_along(flat, roles):
             ways.append("dots")
+        if self.pair_of(call.kernel, flat, roles) is not None:
+            ways.append("pairs")
         if self.only is not None:
             ways = [self.only] if self.only in ways else ["plain"]
         given = self.arrays_of(call, roles.right, flat)
@@ -179,6 +190,7 @@ class _Packing:
             turned=step > 1,
             tile=self.tile(flat, roles),
             in_strips=self.strips(flat, roles) is not None,
+            is_made=not _is_along(flat, roles),
         )
 
     def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
@@ -203,11 +215,36 @@ class _Packing:
         sizes[roles.column] = balanced_tile(usual(flat.extents[roles.column]), most)
         return Schedule(Collapse(), Vectorise(roles.k[0]), *tiles(sizes), Join())
 
+    # ---- pairs
+    def pair_of(self, kernel: Kernel, flat: Kernel, roles: Product) -> str | None:
+        """The axis of the kernel whose neighbours can be multiplied two by two; None where none can."""
+        if not self.target.pairs or flat.dtypes[roles.stage.name] != "f32":
+            return None
+        sides = roles.left, roles.right
+        if not all(is_narrow(flat, e) or self.rounds and flat.dtype_of(e) == "f32" for e in sides):
+            return None
+        axis = next((name for name, by in _chains(kernel, flat)[roles.k[-1]].terms if by == 1), "")
+        extent = kernel.extents.get(axis, 1)
+        return axis if not isinstance(extent, Dim) and extent % 2 == 0 else None
+
+    def pairs(self, call: Call, flat: Kernel, roles: Product) -> Call:
+        """The call in pairs along the sum, its right factor packed, its left one laid along the sum."""
+        axis = self.pair_of(call.kernel, flat, roles)
+        assert axis is not None
+        kernel, _, pair = split_axis(call.kernel, axis, 2)
+        call = replace(call, kernel=kernel)
+        flat = collapsed(kernel)
+        roles = _sure(by_columns(flat))
+        if not _is_along(flat, roles):
+            call = self.computed_left(call, roles.turned, "bf16")
+        return self.panels(call, collapsed(call.kernel), pair)
+
     # ---- panels
-    def panels(self, call: Call, flat: Kernel, roles: Product, pack: bool) -> Call:
-        """The call by panels of columns, its right factor packed or where it lies."""
-        call = self.simple_left(call, flat, roles)
-        flat = collapsed(call.kernel)
+    def panels(self, call: Call, flat: Kernel, pack: bool | str) -> Call:
+        """The call by panels of columns, its right factor packed or where it lies.
+
+        pack: True, or the axis of its pairs.
+        """
         roles = _sure(by_columns(flat))
         target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
         height = extent[roles.row] if roles.row else 1
@@ -220,10 +257,10 @@ class _Packing:
         size = self.size(flat, roles)
         steps: list[Step] = []
         if pack:
-            call, packed = self.with_packed(call, flat, roles, width)
+            call, packed = self.with_packed(call, flat, roles, width, pack if isinstance(pack, str) else "")
             flat = collapsed(call.kernel)
             roles = _sure(by_columns(flat))
-            steps.append(Pack(packed, roles.column))
+            steps += [Pack(packed, roles.column), *([Pairs(pack)] if isinstance(pack, str) else [])]
             if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS:
                 steps.append(Prefetch(packed, AHEAD))
         inner = [roles.column, *([roles.row] if roles.row else [])]
@@ -319,50 +356,67 @@ class _Packing:
         """The call with its left factor computed before, where it would be computed for every panel again."""
         if not any(isinstance(e, Op) for e in walk(roles.left)):
             return call
+        return self.computed_left(call, roles.turned, flat.dtype_of(roles.left))
+
+    def computed_left(self, call: Call, turned: bool, dtype: str) -> Call:
+        """The call with its left factor as an array of a dtype, its sum innermost: computed by a call before,
+        which calls of one factor share."""
         kernel = call.kernel
-        full = replace(_sure(product_of(kernel)), turned=roles.turned)
+        full = replace(_sure(product_of(kernel)), turned=turned)
         left = full.left
         axes = [axis for axis in (*kernel.parallel, *full.stage.axes) if axis.name in kernel.free_axes(left)]
-        buffer = Buffer(fresh(kernel, "left"), kernel.dtype_of(left), tuple(a.extent for a in axes))
+        buffer = Buffer(fresh(kernel, "left"), dtype, tuple(a.extent for a in axes))
         at = tuple(Affine(((axis.name, 1),)) for axis in axes)
-        made = _part(call, "left", left, buffer, tuple(axes), at)
-        self.steps.append(made)
-        return _instead(call, left, buffer, at, made.outputs[0])
+        made = self.shared(_part(call, "left", _narrowed(kernel, left, dtype), buffer, tuple(axes), at))
+        return _instead(call, left, buffer, at, made)
 
-    def with_packed(self, call: Call, flat: Kernel, roles: Product, width: int) -> tuple[Call, str]:
-        """The call on the packed factor, and the buffer's name; packing is a call before it."""
-        kernel = call.kernel
-        factor = replace(_sure(product_of(kernel)), turned=roles.turned).right
-        dtype, columns = flat.dtype_of(roles.right), flat.extents[roles.column]
-        free = flat.free_axes(roles.right)
-        outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
-        summed = [axis for axis in flat.axes if axis.name in roles.k]
-        panel = Axis(fresh(flat, "p"), (columns + (width - 1)) // width)
-        lane = Axis(fresh(flat, "x"), width)
-        axes = (*outer, panel, *summed, lane)
-        shape = tuple(axis.extent for axis in axes)
-        column = Affine.of({panel.name: width, lane.name: 1})
-        is_padded = isinstance(columns, Dim) or columns % width
-        reads = partial(_guarded, flat, roles.right) if is_padded else None
-        value = Substitution(indices={roles.column: column}, reads=reads).expr(roles.right)
-        buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
-        chains = _chains(kernel, flat)
-        at = coordinate(chains[roles.column])
-        index = (
-            *(chains[axis.name] for axis in outer),
-            op("floor_div", at, width),
-            *(chains[axis.name] for axis in summed),
-            op("remainder", at, width),
-        )
-        flat_call = self.flattened(call, flat, value)
-        made = _part(flat_call, "pack", value, buffer, axes, tuple(Affine(((a.name, 1),)) for a in axes))
+    def shared(self, made: Call) -> Array:
+        """What a call makes; equal calls are made once."""
         key = made.kernel, made.inputs
         if key not in self.packed:
             self.steps.append(made)
             if all(array in self.frozen for array in made.inputs):
                 self.frozen |= set(made.outputs)
             (self.packed[key],) = made.outputs
-        return _instead(call, factor, buffer, index, self.packed[key]), buffer.name
+        return self.packed[key]
+
+    def with_packed(
+        self, call: Call, flat: Kernel, roles: Product, width: int, pair: str = ""
+    ) -> tuple[Call, str]:
+        """The call on the packed factor, and the buffer's name; packing is a call before it.
+
+        pair: the axis along which neighbours lie side by side, innermost, as bfloat16.
+        """
+        kernel = call.kernel
+        factor = replace(_sure(product_of(kernel)), turned=roles.turned).right
+        dtype, columns = "bf16" if pair else flat.dtype_of(roles.right), flat.extents[roles.column]
+        free = flat.free_axes(roles.right)
+        outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
+        summed = [axis for axis in flat.axes if axis.name in roles.k]
+        panel = Axis(fresh(flat, "p"), (columns + (width - 1)) // width)
+        lane = Axis(fresh(flat, "x"), width)
+        column = Affine.of({panel.name: width, lane.name: 1})
+        chains = _chains(kernel, flat)
+        at, sums = coordinate(chains[roles.column]), [chains[axis.name] for axis in summed]
+        index = [*(chains[axis.name] for axis in outer), op("floor_div", at, width)]
+        axes, indices = [*outer, panel, *summed, lane], {roles.column: column}
+        index += [*sums, op("remainder", at, width)]
+        if pair:  # [..., k, width]  ->  [..., k / 2, width, 2]
+            half, two = Axis(fresh(flat, "h"), int(summed[-1].extent) // 2), Axis(fresh(flat, "d"), 2)
+            axes[axes.index(summed[-1])] = half
+            axes.append(two)
+            indices[summed[-1].name] = Affine.of({half.name: 2, two.name: 1})
+            index[-2] = Affine(tuple((name, by // 2) for name, by in sums[-1].terms if name != pair))
+            index.append(Affine(((pair, 1),)))
+        shape = tuple(axis.extent for axis in axes)
+        is_padded = isinstance(columns, Dim) or columns % width
+        reads = partial(_guarded, flat, roles.right) if is_padded else None
+        value = Substitution(indices=indices, reads=reads).expr(_narrowed(flat, roles.right, dtype))
+        buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
+        flat_call = self.flattened(call, flat, value)
+        at_axes = tuple(Affine(((a.name, 1),)) for a in axes)
+        made = self.shared(_part(flat_call, "pack", value, buffer, tuple(axes), at_axes))
+        return _instead(call, factor, buffer, tuple(index), made), buffer.name
 
     def flattened(self, call: Call, flat: Kernel, value: Expr) -> Call:
         """A call of the collapsed kernel on the arrays that `value` reads, under the shapes that it has."""
@@ -400,6 +454,23 @@ def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
     if access.other is not None or access in set(walk(old)):
         return access
     return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
+
+
+def is_narrow(kernel: Kernel, factor: Expr) -> bool:
+    """Whether a factor is a bfloat16, widened."""
+    return isinstance(factor, Cast) and not factor.bits and kernel.dtype_of(factor.arg) == "bf16"
+
+
+def _is_along(kernel: Kernel, roles: Product) -> bool:
+    """Whether the left factor lies along the sum as bfloat16."""
+    return is_narrow(kernel, roles.left) and _strides(kernel, roles.left, roles.k[-1], ())[0] == 1
+
+
+def _narrowed(kernel: Kernel, factor: Expr, dtype: str) -> Expr:
+    """A factor in a dtype."""
+    if kernel.dtype_of(factor) == dtype:
+        return factor
+    return factor.arg if isinstance(factor, Cast) and is_narrow(kernel, factor) else cast(factor, dtype)
 
 
 def _sure(roles: Product | None) -> Product:
@@ -453,7 +524,8 @@ def _instead(
     call: Call, factor: Expr, buffer: Buffer, index: tuple[Affine | Expr, ...], array: Array
 ) -> Call:
     """The call with a factor read from an array of its own, and without the inputs that it needs no more."""
-    instead = Substitution(exprs={factor: read(buffer.name, index)})
+    dtype, found = call.kernel.dtype_of(factor), read(buffer.name, index)
+    instead = Substitution(exprs={factor: found if buffer.dtype == dtype else cast(found, dtype)})
     kernel = instead.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
     arrays = (*call.inputs, array)
     used = {access.buffer for _, access in kernel.reads}

@@ -4,7 +4,8 @@
 
 plain: as any sum.  panels: tiles of rows and panels of columns, the right factor where it lies.  packed: the
 same, the right factor copied beforehand so that a panel is read in one stream.  dots: vectors along the sum,
-where both factors are contiguous in it.  What all but `plain` have in common is left out.
+where both factors are contiguous in it.  pairs: packed, two neighbours of the sum in one instruction.  What
+all but `plain` have in common is left out.
 
 `benchmarks/families.py` measures them all over a grid of sizes, and says what the choice costs.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from .target import Target
 
-WAYS = ("packed", "panels", "dots", "plain")  # of equal time the first
+WAYS = ("packed", "panels", "dots", "pairs", "plain")  # of equal time the first
 PAGE = 4096  # rows this far apart fall on the same lines of a cache, which holds a dozen of each
 CALL = 300.0  # nanoseconds of one more call
 
@@ -28,7 +29,7 @@ class Size:
     itemsize: bytes of an element.  pitch: bytes between neighbours along the right factor's slower axis;
     None for a factor that is computed.  turned: whether that axis is the columns'.  tile: the rows and
     columns of a tile of panels.  in_strips: whether panels go over the sum in strips, which stay in cache
-    where their rows do not share lines.
+    where their rows do not share lines.  is_made: whether the left factor is to be laid out for `pairs`.
     """
 
     batch: int
@@ -40,19 +41,35 @@ class Size:
     turned: bool
     tile: tuple[int, int]
     in_strips: bool = False
+    is_made: bool = False
 
     @property
     def right(self) -> int:
         """The bytes of a right factor."""
         return self.depth * self.columns * self.itemsize
 
+    @property
+    def left(self) -> int:
+        """The bytes of a left factor."""
+        return self.rows * self.depth * self.itemsize
+
+    @property
+    def multiplied(self) -> int:
+        """The multiplications of a product."""
+        return self.rows * self.columns * self.depth
+
 
 def choose_product(size: Size, ways: Iterable[str], share: float, target: Target) -> str:
     """The way of `ways` that takes least.  share: of the packing, that this product must pay for."""
 
     def key(way: str) -> tuple[float, int]:
-        spent = nanoseconds(size, way, target)
-        return share * spent if way == "packed" else spent, WAYS.index(way)
+        spent = nanoseconds(size, "packed" if way == "pairs" else way, target)
+        if way in ("packed", "pairs"):
+            spent *= share
+        if way == "pairs":  # half of all multiplications are saved
+            spent += (CALL + size.batch * size.left / target.core.packs) * size.is_made
+            spent -= size.batch * size.multiplied * target.core.muladd
+        return spent, WAYS.index(way)
 
     return min(ways, key=key)
 

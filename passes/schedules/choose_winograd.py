@@ -69,10 +69,13 @@ def pack_winograd(shape: tuple[int, ...], how: Winograd, lanes: int) -> Kernel:
 
 
 # ---- vectors of channels
-def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads: int = 2) -> Winograd | None:
+def choose_winograd(
+    kernel: Kernel, roles: Convolution, target: Target, threads: int = 2, rounds: bool = False
+) -> Winograd | None:
     """How a plain convolution runs fastest by Winograd; None where it can't, or where that gains little.
 
     A direct sum has a smaller weight and smaller errors, so Winograd must take a quarter off its time.
+    rounds: whether that one's factors may be bfloat16, which takes half where the target multiplies pairs.
     """
     lanes = target.lanes
     image, weight = kernel.buffers[roles.input], kernel.buffers[roles.weight]
@@ -82,9 +85,10 @@ def choose_winograd(kernel: Kernel, roles: Convolution, target: Target, threads:
         return None
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
+    share = 0.5 if rounds and target.pairs else 1.0
     chosen, least = (
         None,
-        0.75 * _products(TAPS**2, hint(image.shape[0]) * prod(sizes), channels, outs, target),
+        0.75 * share * _products(TAPS**2, hint(image.shape[0]) * prod(sizes), channels, outs, target),
     )
     for tile in (4, 2):
         tiles = hint(image.shape[0]) * prod(-(-n // tile) for n in sizes)

@@ -186,6 +186,16 @@ class Join(Step):
 
 
 @dataclass(frozen=True)
+class Pairs(Step):
+    """Two neighbours along a summed axis are multiplied and added up in one instruction, `Target.pairs`: an
+    axis of two points, along which the bfloat16 of both factors lie side by side."""
+
+    name = "pairs"
+    parallel = False
+    axis: str
+
+
+@dataclass(frozen=True)
 class Pack(Step):
     """A buffer lies in panels, as wide as the vectors that are held of the axis; its last panel is padded."""
 
@@ -238,7 +248,7 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pairs, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
@@ -365,6 +375,11 @@ class Schedule:
     @cached_property
     def peeled(self) -> frozenset[str]:
         return frozenset(step.axis for step in self.of(Peel))
+
+    @cached_property
+    def paired(self) -> str | None:
+        """The axis of the two that are multiplied and added up at once."""
+        return next((step.axis for step in self.of(Pairs)), None)
 
     @cached_property
     def packed(self) -> Mapping[str, str]:

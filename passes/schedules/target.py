@@ -150,6 +150,7 @@ class Target:
     two registers wrong (memory.py, `unknown`).  has_fma: a fused multiply-add is an instruction; where not,
     it would be a call for each lane.  has_halves: half floats are converted by an instruction.
     scalef: the intrinsic, of AVX-512, that scales the floats of a vector by powers of two; "" for none.
+    pairs: the intrinsic that adds to each f32 the products of two bfloat16 and their neighbours; "" for none.
     narrow: the fields that are others of vectors of fewer lanes.
     core: what its code is chosen by.
     """
@@ -169,6 +170,7 @@ class Target:
     has_fma: bool = False
     has_halves: bool = False
     scalef: str = ""
+    pairs: str = ""
     narrow: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     core: Core = field(default=ZEN5, hash=False, repr=False)
 
@@ -208,8 +210,11 @@ AVX512 = Target(
     has_fma=True,
     has_halves=True,
     scalef="llvm.x86.avx512.mask.scalef.ps.512",
-    narrow={"registers": 16, "attributes": _NARROW, "scalef": ""},
+    narrow={"registers": 16, "attributes": _NARROW, "scalef": "", "pairs": ""},
 )
+# No level has it, as not all CPUs of AVX-512 do; this machine's own target may.  Subnormal numbers are zeros
+# to it, and each product is rounded as it is added.
+AVX512_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
 AVX2 = Target(
     "avx2",
     8,
