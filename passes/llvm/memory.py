@@ -422,8 +422,35 @@ class Memory(Expressions):
 
     # ---- stores
     def store(self, stage: Store, points: list[Point]) -> None:
+        axis = self.between(stage)
         for point in points:
-            self.store_one(stage, point)
+            if axis is None:
+                self.store_one(stage, point)
+            elif point[axis][1] == 0:
+                self.store_two(stage, [point, point | {axis: (point[axis][0], 1)}])
+
+    def between(self, stage: Store) -> str | None:
+        """The axis of a tile whose two points lie one between two lanes of the other."""
+        buffer = self.kernel.buffers[stage.buffer]
+        offset = buffer.offset(stage.index)
+        affine = all(isinstance(part, Affine) for part in stage.index)
+        if self.mask or stage.combine or buffer.dtype == "bool" or not affine:
+            return None
+        if offset.coefficient(self.lane_axis) != 2 or self.lane_axis not in self.kernel.parallel_names:
+            return None
+        both = (axis for axis, size in self.schedule.tiles.items() if size == self.kernel.extents[axis] == 2)
+        return next((a for a in both if offset.coefficient(a) == 1 and a != self.rolled), None)
+
+    def store_two(self, stage: Store, points: list[Point]) -> None:
+        """Two vectors, the lanes of one between those of the other."""
+        buffer = self.kernel.buffers[stage.buffer]
+        for point in points:
+            self.stays_inside(f"the store to {buffer.name}", buffer, stage.index, point, [])
+        one, two = (self.splat(self.emit(stage.value, point, buffer.dtype)) for point in points)
+        both = self.shuffle(one, two, [lane + by for lane in range(self.lanes) for by in (0, self.lanes)])
+        base, constant, _, _ = self.offsets(buffer, stage.index, points[0])
+        address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
+        self.line(f"store {both}, ptr {address}, align {NUMPY[buffer.dtype].itemsize}")
 
     def combined(self, word: str, old: Value, new: Value) -> Value:
         """What an accumulating store writes; in halves, the float32 result rounded once."""

@@ -105,7 +105,7 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
         by = [Block(across, row), Peel(across), Bound()]
         (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
         how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
-    square = {channel_lane: lanes} if channel_lane and not pairs else {}
+    square = {channel_lane: lanes} if channel_lane and not pairs else dict.fromkeys(pairs, 2)
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 
 

@@ -46,6 +46,7 @@ from ..schedules.steps import (
     Schedule,
     Step,
     Strips,
+    Tile,
     Vectorise,
     tiles,
 )
@@ -65,6 +66,7 @@ WAITING_BYTES = 96 << 10  # of sums that wait on the stack meanwhile, at most
 WAITING_COLUMNS = 128  # of them, where there are many rows
 UNITS = 16  # of work, so many that a sum is cut in no more parts
 OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
+PACKED_ROWS = 64  # of a panel of pairs in a unit of work
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
@@ -415,7 +417,11 @@ class _Packing:
         buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         flat_call = self.flattened(call, flat, value)
         at_axes = tuple(Affine(((a.name, 1),)) for a in axes)
-        made = self.shared(_part(flat_call, "pack", value, buffer, tuple(axes), at_axes))
+        part = _part(flat_call, "pack", value, buffer, tuple(axes), at_axes)
+        if pair:  # a row of the panel is two vectors, the lanes of one between those of the other
+            size = min(PACKED_ROWS, half.extent)
+            part = replace(part, how=Schedule(Vectorise(lane.name), Tile(two.name, 2), Block(half.name, size)))
+        made = self.shared(part)
         return _instead(call, factor, buffer, tuple(index), made), buffer.name
 
     def flattened(self, call: Call, flat: Kernel, value: Expr) -> Call:
