@@ -2,15 +2,19 @@
 
 The yardstick is the eager network in float64.  A traced one in float32 must come as near to it as an eager
 one in float32 does, within a factor; of a traced one in float64, eager's error in float32 tells how rounding
-is magnified, and float64's roundings are 2^29 times smaller.
+is magnified, and float64's roundings are 2^29 times smaller.  One whose factors are rounded to bfloat16 is
+float32 otherwise, and its products go in pairs wherever they can.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from network_blocks import Shape
@@ -19,11 +23,12 @@ from network_drawing import Description, Noise, argument, build, random_like
 import lamina
 from lamina import nn, optim
 from lamina.jit import trace
+from lamina.passes.programs import pack_matmuls
 
 STEPS = 5  # of training
 CALLS = 3  # of inference, or with backward: the first is recorded
 
-EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
+EPS = {"bfloat16": 2.0**-8, "float32": 2.0**-23, "float64": 2.0**-52}
 # A traced error beside the largest eager one.  Another order of summation rounds as often, and the largest of
 # several errors is seldom an eighth of another; Winograd's transforms multiply errors by less than 10 (see
 # jit/rounding.py).
@@ -64,10 +69,23 @@ class Run:
 
 def run(description: Description, dtype: str, traced: bool, noise: Noise = None) -> Run:
     """Run the network in its mode."""
-    made = Run()
-    decorate = trace if traced else lambda f: f
-    MODE[description["mode"]](description, dtype, noise, decorate, made)
+    made, low = Run(), dtype == "bfloat16"
+    decorate = partial(trace, precision="bfloat16" if low else "float32") if traced else lambda f: f
+    with in_pairs() if low else nullcontext():
+        MODE[description["mode"]](description, "float32" if low else dtype, noise, decorate, made)
     return made
+
+
+@contextmanager
+def in_pairs() -> Iterator[None]:
+    """Have products go in pairs that are too small for that to pay."""
+    usual = pack_matmuls.choose_product
+
+    def choose_product(size: Any, ways: list[str], *given: Any) -> str:
+        return "pairs" if "pairs" in ways else usual(size, ways, *given)
+
+    with patch.object(pack_matmuls, "choose_product", choose_product):
+        yield
 
 
 def note(made: Run, function: Any, wanted: int) -> None:
@@ -222,7 +240,7 @@ def verdict(description: Description) -> Verdict:
     if not all(np.isfinite(x).all() and np.abs(x).max(initial=0) < LARGEST for x in exact.seen.values()):
         return Verdict("set aside", "numbers grow without bound")
     rounded = run(description, "float32", False)
-    plain = rounded if dtype == "float32" else exact
+    plain = exact if dtype == "float64" else rounded
     traced = run(description, dtype, True)
     if traced.kinds != plain.kinds:
         name = next(n for n in plain.kinds if traced.kinds.get(n) != plain.kinds[n])
@@ -253,6 +271,8 @@ def worst_of(exact: Run, rounded: list[Run], traced: Run, dtype: str) -> tuple[f
             continue
         reach *= EPS[dtype] / EPS["float32"]
         allowed = FACTOR * reach + FLOOR * EPS[dtype] * (size if size > ZERO else 1.0)
+        if dtype == "bfloat16":  # of which an eighth is more than there are other reasons for
+            allowed /= 8
         errors = np.abs(traced.seen[name].astype(np.float64) - right)
         error = float(errors.max())
         ratio = error / allowed if np.isfinite(error) else np.inf

@@ -4,6 +4,7 @@ python tests/networks/run.py --count 10000 --seed 1 --workers 2 --record network
     runs the seeds from 1 on which the record doesn't hold yet, and sums up all that it holds
 python tests/networks/run.py --count 300 --seed 1 --all     each in every mode, dtype and level
 python tests/networks/run.py --count 300 --seed 1 --sizes   each on batches whose size changes
+python tests/networks/run.py --count 300 --seed 1 --rounds  each with products in pairs of bfloat16
 python tests/networks/run.py --replay '{"seed": ...}'       one network again, as a finding printed it
 python tests/networks/run.py --shrink '{"seed": ...}'       the smallest network with the same finding
     both take '{"draw": 7}' too, the network of that seed
@@ -30,12 +31,16 @@ from network_shrinking import FAULTS, kind_of, shrunk
 HERE = Path(__file__)
 
 
-def requests(seeds: Iterable[int], all_combinations: bool, sizes: bool = False) -> Iterator[dict]:
+def requests(seeds: Iterable[int], how: str = "") -> Iterator[dict]:
+    """how: as drawn; or "all", "sizes", "rounds", which are the options' names."""
     for seed in seeds:
-        if sizes:
+        if how == "sizes":
             yield {"draw": seed, "change": {"sizes": sizes_for(seed)}}
             continue
-        if not all_combinations:
+        if how == "rounds":
+            yield {"draw": seed, "change": {"dtype": "bfloat16", "level": "avx512"}}
+            continue
+        if how != "all":
             yield {"draw": seed}
             continue
         for mode in ("inference", "backward", "training"):
@@ -144,8 +149,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--record", type=Path)
-    parser.add_argument("--all", action="store_true", help="each network in every mode, dtype and level")
-    parser.add_argument("--sizes", action="store_true", help="each on batches whose size changes")
+    for name, said in (
+        ("all", "each network in every mode, dtype and level"),
+        ("sizes", "each on batches whose size changes"),
+        ("rounds", "each with products in pairs of bfloat16, where this CPU multiplies them"),
+    ):
+        parser.add_argument(f"--{name}", dest="how", action="store_const", const=name, default="", help=said)
     parser.add_argument("--replay")
     parser.add_argument("--shrink")
     parser.add_argument("--shrunk", type=int, default=5, help="how many findings are shrunk at the end")
@@ -164,7 +173,7 @@ def main() -> int:
     done = {json.dumps([row["draw"], row.get("change")]) for row in rows}
     wanted = (
         r
-        for r in requests(range(options.seed, options.seed + options.count), options.all, options.sizes)
+        for r in requests(range(options.seed, options.seed + options.count), options.how)
         if json.dumps([r["draw"], r.get("change")]) not in done
     )  # fmt: skip
     record = options.record.open("a") if options.record is not None else None

@@ -40,11 +40,24 @@ def test_eight_networks_of_the_day_on_batches_of_changing_sizes():
     hold(requests, *run.findings(requests, 1))
 
 
+def test_eight_networks_of_the_day_with_products_in_pairs_of_bfloat16():
+    requests = [*run.requests(range(start := seed_of_the_day() + 60, start + 8), "rounds")]
+    hold(requests, *run.findings(requests, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_four_hundred_networks_with_products_in_pairs_of_bfloat16():
+    start = seed_of_the_day() + 6000
+    requests = [*run.requests(range(start, start + 400), "rounds")]
+    hold(requests, *run.findings(requests, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_four_hundred_networks_on_batches_of_changing_sizes():
     start = seed_of_the_day() + 5000
-    requests = [*run.requests(range(start, start + 400), False, True)]
+    requests = [*run.requests(range(start, start + 400), "sizes")]
     hold(requests, *run.findings(requests, 1))
 
 
@@ -52,7 +65,7 @@ def test_four_hundred_networks_on_batches_of_changing_sizes():
 @pytest.mark.timeout(7200)
 def test_two_thousand_networks():
     start = seed_of_the_day() + 100
-    requests = [*run.requests(range(start, start + 1700), False)]
+    requests = [*run.requests(range(start, start + 1700))]
     hold(requests, *run.findings(requests, 1))
 
 
@@ -60,7 +73,7 @@ def test_two_thousand_networks():
 @pytest.mark.timeout(7200)
 def test_three_hundred_networks_in_every_mode_dtype_and_level():
     start = seed_of_the_day() + 2000
-    requests = [*run.requests(range(start, start + 300), True)]
+    requests = [*run.requests(range(start, start + 300), "all")]
     hold(requests, *run.findings(requests, 1))
 
 
