@@ -369,7 +369,7 @@ class Memory(Expressions):
             return None
         return (True if 0 <= low and high < size else None) if low < size and high >= 0 else False
 
-    # ---- a square of registers transposed
+    # ---- a square of registers transposed, or its first rows
     def is_square(self, access: Read, point: Point) -> bool:
         across = self.across(access)
         return across is not None and can_transpose(self.kernel, access, self.lane_axis) and across in point
@@ -380,7 +380,7 @@ class Memory(Expressions):
             (
                 axis
                 for axis, size in self.schedule.tiles.items()
-                if size == self.lanes
+                if (size == self.lanes or size == self.kernel.extents[axis] < self.lanes)
                 and offset.coefficient(axis) == 1
                 and axis not in self.schedule.peeled
                 and axis != self.rolled
@@ -389,11 +389,13 @@ class Memory(Expressions):
         )
 
     def load_transposed(self, access: Read, point: Point) -> Value:
-        """Load a vector along the contiguous axis for each lane, then swap blocks of 1, 2, 4..."""
+        """Load a vector along the contiguous axis for each lane, then swap blocks of 8, 4, 2..., as far as
+        anything is made of them: of a short axis vectors are not full."""
         across, vector = self.across(access), self.lane_axis
         assert across is not None  # is_square said so
-        buffer = self.kernel.buffers[access.buffer]
-        for end in (0, self.lanes - 1):
+        buffer, count = self.kernel.buffers[access.buffer], self.schedule.tiles[across]
+        full = None if count == self.lanes else self.lanes_below(count)
+        for end in (0, count - 1):
             self.stays_inside(access, buffer, access.index, point | {across: (point[across][0], end)}, [])
         element, offset = ELEMENTS[buffer.dtype], buffer.offset(access.index)
         rows, zero = [], self.constant(0, buffer.dtype)
@@ -404,18 +406,19 @@ class Memory(Expressions):
             }
             address = self.address(element, f"%{buffer.name}.ptr", *self.linear(offset, corner))
             inside = None if self.mask is None else self.splat(self.lane(self.mask, lane))
-            rows.append(self.load_vector(buffer.dtype, address, 1, None, inside, zero))
-        block = 1
-        while block < self.lanes:
-            for low in (r for r in range(self.lanes) if not r & block):
-                pair, count = (rows[low], rows[low + block]), self.lanes
-                for row, picks in (
-                    (low, [lane + count - block if lane & block else lane for lane in range(count)]),
-                    (low + block, [lane + count if lane & block else lane + block for lane in range(count)]),
-                ):
-                    rows[row] = self.shuffle(*pair, picks)
-            block *= 2
-        for number, row in enumerate(rows):
+            rows.append(self.load_vector(buffer.dtype, address, 1, None, self.both(inside, full), zero))
+        block = self.lanes // 2
+        while block:
+            made, wanted = list(rows), -(-count // block) * block  # as many of what follows does not mix
+            for row in range(wanted):
+                one, other = rows[row & ~block], rows[row | block]
+                picks = [
+                    self.lanes * bool(lane & block) + (row & block) + (lane & ~block)
+                    for lane in range(self.lanes)
+                ]
+                made[row] = self.shuffle(one, other, picks)
+            rows, block = made, block // 2
+        for number, row in enumerate(rows[:count]):
             corner = point | {across: (point[across][0], number)}
             self.scopes[-1][self.key(access, corner)] = row
         return rows[point[across][1]]

@@ -420,7 +420,9 @@ class _Packing:
         part = _part(flat_call, "pack", value, buffer, tuple(axes), at_axes)
         if pair:  # a row of the panel is two vectors, the lanes of one between those of the other
             size = min(PACKED_ROWS, half.extent)
-            part = replace(part, how=Schedule(Vectorise(lane.name), Tile(two.name, 2), Block(half.name, size)))
+            part = replace(
+                part, how=Schedule(Vectorise(lane.name), Tile(two.name, 2), Block(half.name, size))
+            )
         made = self.shared(part)
         return _instead(call, factor, buffer, tuple(index), made), buffer.name
 

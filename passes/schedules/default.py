@@ -56,7 +56,9 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
         return Schedule(Vectorise(vector), Tile(across, target.lanes), *block)
     beside = _short_axis(kernel, vector, target)
     if beside:
-        return Schedule(Vectorise(vector), Tile(beside, _size(kernel, beside)), Block(vector, STRIP))
+        others = [a for a in names(kernel.parallel) if a not in (vector, beside)]
+        blocks = [Block(vector, target.lanes), Block(others[-1], STRIP)] if others else [Block(vector, STRIP)]
+        return Schedule(Vectorise(vector), Tile(beside, _size(kernel, beside)), *blocks)
     if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
         held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
         return Schedule(Vectorise(vector, held), Block(vector, held * target.lanes))

@@ -189,6 +189,23 @@ def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
     close(got, want, (word, target.name))
 
 
+@pytest.mark.parametrize("taps", [2, 3, 5, 8, 9, 15, 16, 17])
+@pytest.mark.parametrize("order", ["t, c, k", "t, k, c", "c, t, k"])
+def test_taps_come_first(taps, order):
+    """Vectors along the taps of so many weights are transposed in registers, full or not."""
+    shape = {"t": taps, "c": 5, "k": 37}
+    axes = order.split(", ")
+    to = ",".join(str(shape[a]) for a in axes)
+    kernel = parse(
+        f"kernel relayout(x: f32[37,5,{taps}]) -> (y: f32[{to}]) {{\n"
+        f"  parallel {' '.join(f'{a}:{shape[a]}' for a in axes)}\n  y[{order}] = x[k, c, t]\n}}"
+    )
+    x = np.random.default_rng(0).standard_normal((37, 5, taps)).astype(np.float32)
+    for target in LEVELS_HERE:
+        (got,) = run_code(kernel, [x], target)
+        np.testing.assert_array_equal(got, interpret(kernel, x)[0])
+
+
 def test_a_short_axis_beside_one_of_a_store_is_no_tile():
     """Two parts of a joined result, whose stores have axes of their own: there is no block of those."""
     kernel = parse(
