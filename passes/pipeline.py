@@ -32,6 +32,7 @@ from .programs.build_program import build_program
 from .programs.channels_last import channels_last
 from .programs.factor_sums import factor_sums
 from .programs.hoist import within
+from .programs.narrow_windows import narrow_windows
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
 from .programs.program import Program, Repeat
@@ -181,6 +182,7 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(
             lay_out_bodies, target=target, options=options
         ),  # first: what they need not repeat is laid out, too
+        narrow_windows,  # before anything is chosen by the size of windows
         # what is left are products that the layouts below are for
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
@@ -207,6 +209,7 @@ PROGRAM_PASSES = tuple(
         (
             build_program,
             lay_out_bodies,
+            narrow_windows,
             factor_sums,
             batch_innermost,
             assign_layouts,
