@@ -31,12 +31,12 @@ def hold(requests, outcomes, faults) -> None:
 
 @pytest.mark.sampled(2)
 def test_forty_networks_of_the_day():
-    requests = [*run.requests(range(start := seed_of_the_day(), start + 40), False)]
+    requests = [*run.requests(range(start := seed_of_the_day(), start + 40))]
     hold(requests, *run.findings(requests, 1))
 
 
 def test_eight_networks_of_the_day_on_batches_of_changing_sizes():
-    requests = [*run.requests(range(start := seed_of_the_day() + 50, start + 8), False, True)]
+    requests = [*run.requests(range(start := seed_of_the_day() + 50, start + 8), "sizes")]
     hold(requests, *run.findings(requests, 1))
 
 
