@@ -11,14 +11,12 @@ same: how many of the largest outputs are in the place where float64 has them.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from contest import RESULTS, race, where
+from contest import RESULTS, hold_to, on_each, race, where
 from models import array, made
 from networks import CASES, Case
 
@@ -113,6 +111,7 @@ def training(case: Case) -> tuple[dict[str, Callable], dict[str, float]]:
 def measure(threads: int, only: list[str], seconds: float) -> None:
     import torch
 
+    hold_to(threads)
     torch.set_num_threads(threads)
     lamina.set_num_threads(threads)
     print(f"\n{where(threads)}\n\n{TITLE}", flush=True)
@@ -153,28 +152,8 @@ def main() -> None:
 
     if not host_target().pairs:
         print("this CPU multiplies no pairs of bfloat16: both precisions run the same code")
-    texts = []
-    for threads in options.threads:
-        command = [
-            sys.executable,
-            __file__,
-            "--here",
-            "--threads",
-            str(threads),
-            "--seconds",
-            str(options.seconds),
-        ]
-        with subprocess.Popen(
-            [*command, "--only", *options.only], stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                texts.append(line)
-        if process.returncode:
-            sys.exit(process.returncode)
-    if options.write:
-        (RESULTS / "bfloat16.txt").write_text("".join(texts).lstrip())
+    rest = ["--only", *options.only, "--seconds", str(options.seconds)]
+    on_each(__file__, options.threads, rest, RESULTS / "bfloat16.txt" if options.write else None)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ import gc
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -60,6 +62,31 @@ def race(contenders: Mapping[str, Callable[[], object]], seconds: float = 4.0) -
     finally:
         gc.enable()
     return {name: Time(min(times), statistics.median(times)) for name, times in found.items()}
+
+
+def hold_to(threads: int) -> None:
+    """Keep this process to one core where there is to be one thread: jax takes no other word for it."""
+    if threads == 1:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def on_each(program: str, threads: Sequence[int], rest: Sequence[str], into: Path | None) -> None:
+    """Run a program with --here for each number of threads, in a process of its own, and print what it says.
+
+    into: a file for all of that.
+    """
+    texts: list[str] = []
+    for count in threads:
+        command = [sys.executable, program, "--here", "--threads", str(count), *rest]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                texts.append(line)
+        if process.returncode:
+            sys.exit(process.returncode)
+    if into is not None:
+        into.write_text("".join(texts).lstrip())
 
 
 def distance(rounds: int = 2000) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import RESULTS, Time, distance, race, where
+from contest import RESULTS, Time, distance, hold_to, race, where
 from networks import CASES, Case, weigh
 
 COLUMNS = ("lamina", "torch", "channels last", "compiled", "jax", "onnxruntime", "openvino")
@@ -133,6 +133,7 @@ def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> d
 
     import lamina
 
+    hold_to(threads)
     torch.set_num_threads(threads)
     lamina.set_num_threads(threads)
     near = distance() if threads > 1 else "one thread"
