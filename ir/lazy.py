@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from threading import get_ident
 from types import ModuleType
 
 from .errors import LaminaError
@@ -12,7 +11,6 @@ from .locks import fork_safe_lock
 
 # An import that is under way in one thread where another forks would be under way for ever in the child.
 _importing = fork_safe_lock()
-_importers: list[int] = []  # the thread that holds it: what it imports may come here again
 
 
 class MissingLibraryError(LaminaError, ImportError):
@@ -42,11 +40,5 @@ def _imported(name: str) -> ModuleType:
     found = sys.modules.get(name)
     if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
         return found
-    if get_ident() in _importers:
-        return import_module(name)
     with _importing:
-        _importers.append(get_ident())
-        try:
-            return import_module(name)
-        finally:
-            _importers.clear()
+        return import_module(name)
