@@ -6,16 +6,14 @@ import sys
 import pytest
 
 COMMON = """
-import ctypes, gc, os, sys
+import ctypes, functools, gc, os, sys
 os.environ.update(LAMINA_CACHE_DIR="", LAMINA_NATIVE="1")
 import lamina
 from lamina.ir import memo
 from lamina.jit import backend
-from lamina.passes.programs import build_program, plan_memory
+from lamina.passes.programs import build_program
 from lamina.passes import cache
 from lamina.passes.graphs import compose, pieces
-from lamina.passes.kernels import collapse, index_check, proof
-from lamina.passes.llvm import generate
 
 x, count = lamina.ones(8), 0
 
@@ -36,9 +34,9 @@ def clear():
     memos = compose._kernels, compose._drafts, pieces._pieces, build_program._reading, backend._kept
     for table in (*memos, x._meta.scalars):
         table.clear()
-    tables = generate._generic, generate._function, index_check.index_check, proof.prove, collapse.collapsed
-    for function in (*tables, plan_memory.in_place, plan_memory.may_be_in_place):
-        function.cache_clear()
+    for function in gc.get_objects():
+        if type(function) is functools._lru_cache_wrapper and function.cache_parameters()["maxsize"]:
+            function.cache_clear()  # of those that hold any number nothing may grow
     cache.default()._memory.clear()
     gc.collect()
 
