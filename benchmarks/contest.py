@@ -1,8 +1,9 @@
 """Times contenders against each other: in turn, in one process, each once untimed before it is timed.
 
 There can be a pause before each: the threads of a rival spin for a while after its last call, and take a core
-from whoever comes next.  A MobileNetV2 took 7.9 ms on two threads behind OpenVINO, and 3.7 after a pause
-(medians; EPYC "Zen 4", 2026-11-26).
+from whoever comes next.  A MobileNetV2 took 7.9 ms on two threads behind OpenVINO, and 4.3 after 0.02 s.  Not
+much longer: on a virtual machine whose processors have slept for 0.1 s two threads take longer than one for a
+while, whoever's they are (medians; EPYC "Zen 4", 2026-11-26).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def race(
 ) -> dict[str, Time]:
     """Every contender's time, from rounds in which each runs once untimed and then timed.
 
-    seconds: about how long all rounds together may take; there are 5 to 200, 10 to 20 with pauses.  pause:
+    seconds: about how long all rounds together may take; there are 5 to 200, 10 to 50 with pauses.  pause:
     seconds before each of them.  Calls too short for the clock are repeated within a round.
     """
     once = {}
@@ -49,7 +50,7 @@ def race(
         once[name] = time.perf_counter() - start
     inner = {name: max(1, min(1000, int(0.002 / max(t, 1e-7)))) for name, t in once.items()}
     spent = sum(2 * once[name] * inner[name] for name in contenders)
-    least, most = (10, 20) if pause else (5, 200)
+    least, most = (10, 50) if pause else (5, 200)
     rounds = max(least, min(most, int(seconds / max(spent, 1e-6))))
     found: dict[str, list[float]] = {name: [] for name in contenders}
     gc.collect()

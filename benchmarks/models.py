@@ -2,7 +2,7 @@
 
     python benchmarks/models.py [--threads 1 2] [--only resnet18 gpt] [--seconds 4] [--write]
 
-Contenders take turns in one process for each number of threads, on two a tenth of a second after the last;
+Contenders take turns in one process for each number of threads, on two 0.02 s after the last;
 the ratio is the best peer's least time over Lamina's (more than 1: Lamina is ahead), and the same of the
 medians stands beside it.  Every contender's output is compared with torch's first.  --write puts the tables into benchmarks/results/.
 """
@@ -146,7 +146,7 @@ def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> d
                 label, contenders = f"{name} training", training(CASES[name], threads)
             else:
                 label, contenders = f"{name} batch {job}", inference(CASES[name], int(job), threads)
-            rows[label] = race(contenders, seconds, pause=0.1 if threads > 1 else 0.0)
+            rows[label] = race(contenders, seconds, pause=0.02 if threads > 1 else 0.0)
             print(row(label, rows[label]), flush=True)
     return {
         "head": head,

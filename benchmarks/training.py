@@ -182,7 +182,7 @@ def measure(threads: int, only: list[str], seconds: float, compiled: bool) -> No
     print(f"\n{where(threads)}\n\n{title}{'ahead':>8}{'medians':>9}{'TF/s':>7}", flush=True)
     for name in only:
         case = CASES[name]
-        times = race(contenders(case, compiled), seconds, pause=0.1)
+        times = race(contenders(case, compiled), seconds, pause=0.02)
         cells = ""
         for column in COLUMNS:
             t = times.get(column)
