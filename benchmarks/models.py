@@ -2,9 +2,10 @@
 
     python benchmarks/models.py [--threads 1 2] [--only resnet18 gpt] [--seconds 4] [--write]
 
-Contenders take turns in one process for each number of threads, on two 0.02 s after the last;
-the ratio is the best peer's least time over Lamina's (more than 1: Lamina is ahead), and the same of the
-medians stands beside it.  Every contender's output is compared with torch's first.  --write puts the tables into benchmarks/results/.
+Contenders take turns in one process for each number of threads, on two 0.02 s after the last; the ratio is
+the best peer's least time over Lamina's (more than 1: Lamina is ahead), and the same of the medians stands
+beside it.  Every contender's output is compared with torch's first.  --write puts the tables into
+benchmarks/results/.
 """
 
 from __future__ import annotations
