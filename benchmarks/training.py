@@ -153,7 +153,7 @@ def contenders(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
     found = {"lamina": lamina.jit.trace(step_of(case, lamina, "lamina"))}
     for how in COLUMNS[1:] if compiled else COLUMNS[1:3]:
         found[how] = step_of(case, torch, how)
-    losses = {name: [float(call()) for _ in range(2)][-1] for name, call in found.items()}
+    losses = {name: [float(call().detach()) for _ in range(2)][-1] for name, call in found.items()}
     for name, loss in losses.items():
         if not abs(loss - losses["torch"]) < 2e-2 * abs(losses["torch"]):
             raise SystemExit(f"{name} trains something else: its loss is {loss}, torch's {losses['torch']}")

@@ -321,7 +321,8 @@ def _convolution(found: Product, image: Read, kernels: Read) -> Convolution | No
 @dataclass(frozen=True)
 class Windowed:
     """A convolution and its two gradients are one form in three arrays, each the sum over what the other two
-    leave: x[n, c, i * stride + r * dilation - padding] * w[k, c, r] * y[n, k, i].
+    leave: x[n, c, i * stride + r * dilation - padding] * w[k, c, r] * y[n, k, i].  Further results lie as the
+    first does.
 
     images: the two buffers that have the batch, inputs before the output.  weight: the third one; it is the
     output where `gradient`.  batch: the axis.  channels: those of the images, None for a single one.
@@ -338,7 +339,8 @@ class Windowed:
 def _windowed(found: Product) -> Windowed | None:
     """None for groups, and for products of matrices, whose weight has no dimensions for taps."""
     kernel, stores = found.kernel, found.kernel.stores
-    alike = len({store.index for store in stores}) == 1 and not any(store.axes for store in stores)
+    alike = len({(store.index, kernel.buffers[store.buffer].shape) for store in stores}) == 1
+    alike = alike and not any(store.axes for store in stores)
     if not alike or not kernel.is_order_free:
         return None
     three = [(f.access.buffer, f.access.index) for f in found.factors if f.access is not None]
@@ -352,9 +354,7 @@ def _windowed(found: Product) -> Windowed | None:
         free = {name for part in taps if isinstance(part, Affine) for name in part.names}
         shared = batch is not None and plain(second[0]) == batch and batch not in free
         affine = all(isinstance(part, Affine) for part in channels)
-        # further results of a weight's gradient lie as it does; further images would be laid out otherwise
-        single = at == 2 or len(stores) == 1
-        if batch is not None and shared and affine and single and set(taps[:2]) == set(channels):
+        if batch is not None and shared and affine and set(taps[:2]) == set(channels):
             of = plain(channels[0]), plain(channels[1])
             return Windowed(found.stage, batch, (one, two), weight, at == 2, of)
     return None

@@ -124,8 +124,8 @@ class _Layout(ImageLayout):
         return work[True] > work[False]
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
-        """The order of an image for a call of these roles, if any."""
-        plane = hint(prod((*array.shape[:1], *array.shape[2:]))) * NUMPY[array.dtype].itemsize
+        """The order of an image for a call of these roles, if any; that of a mask is as its numbers'."""
+        plane = hint(prod((*array.shape[:1], *array.shape[2:]))) * max(4, NUMPY[array.dtype].itemsize)
         if plane <= self.most or (roles is not None and roles.gradient):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)

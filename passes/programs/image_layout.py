@@ -54,6 +54,8 @@ class ImageLayout(ABC):
         images: set[Array] = set()
         for call, roles in self.found.items():
             images |= {_array(call, name) for name in roles.images}
+            if not roles.gradient:  # what its result meets: a residual, a ReLU's mask
+                images.update(a for a, _ in _pairs(call) if a.shape == call.outputs[0].shape)
         kinds = {(len(image.shape), image.shape[0]) for image in images}
         waiting = [call for call in self.source.calls if call not in self.found and _is_free(call)]
         while True:

@@ -14,11 +14,12 @@ from ...ir.kernel.scalar import Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import bits
 from ...ir.memo import MEMO
 from ..kernels.arrange_axes import STRIP
-from ..kernels.product import products
+from ..kernels.product import Product, products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Stream, Tile, Vectorise, tiles, unrolls
 from .target import Target
 
 STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
+MOST_TAPS = 5  # of a window, along a side
 USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
 
@@ -49,6 +50,8 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
             rows = _tile(kernel, across, (8, 6, 4, 3, 2))
             unroll = unrolls({roles.k[-1]: min(4, _size(kernel, roles.k[-1]))})
             return Schedule(Vectorise(vector, min(2, held)), *tiles({across: rows}), *unroll)
+        if taps := _taps(kernel, roles, vector, target):
+            return Schedule(Vectorise(vector), *tiles(taps))
     across = _transposed_axis(kernel, vector, target.lanes)
     if across:
         in_strips = across == kernel.parallel[-1].name and _size(kernel, across) == STRIP
@@ -99,6 +102,26 @@ def _rows(kernel: Kernel, vector: str) -> list[Tile]:
         return []
     rows = kernel.parallel[-1].name
     return [Tile(rows, 2)] if _tile(kernel, rows, (2,)) == 2 else []
+
+
+def _taps(kernel: Kernel, roles: Product, vector: str, target: Target) -> dict[str, int]:
+    """Short axes that one factor alone runs over, of a sum along the vectors: all at once, they read the
+    other one once, and nearly the same of their own.
+
+    The gradient of 96 depthwise 3 x 3 weights on 56 x 56, batch 32: 13 ms in place of 86 (EPYC "Zen 4", one
+    thread, 2026-11-26).
+    """
+    if roles.is_matmul or vector not in roles.k or runs_once(kernel):
+        return {}
+    found: dict[str, int] = {}
+    for axis in (*roles.m, *roles.n):
+        size = _size(kernel, axis)
+        if 1 < size <= MOST_TAPS and size * math.prod(found.values()) <= target.sums:
+            found[axis] = size
+    both = max(roles.batch, key=lambda axis: _size(kernel, axis), default="")
+    if found and both and 2 * math.prod(found.values()) <= target.sums and _size(kernel, both) > 1:
+        found[both] = 2
+    return found
 
 
 def _size(kernel: Kernel, axis: str) -> int:

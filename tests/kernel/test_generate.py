@@ -12,6 +12,7 @@ from test_kernel_llvm import close
 
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.llvm.generate import code_of
+from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX512
 
@@ -204,6 +205,23 @@ def test_taps_come_first(taps, order):
     for target in LEVELS_HERE:
         (got,) = run_code(kernel, [x], target)
         np.testing.assert_array_equal(got, interpret(kernel, x)[0])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("batch", [16, 21])
+def test_all_taps_of_a_depthwise_weight_are_summed_at_once(size, batch):
+    """Of windows that leave the image, too: their vectors are guarded one by one."""
+    kernel = parse(
+        f"kernel grad(g: f32[7,5,6,{batch}], x: f32[7,5,6,{batch}]) -> (out: f32[6,{size},{size}]) {{\n"
+        f"  parallel r:{size} s:{size} c:6\n  t = sum(i:7 j:5 n:{batch}) "
+        "(g[i, j, c, n] * x[i+r-1, j+s-1, c, n else 0.0])\n  out[c, r, s] = t\n}"
+    )
+    g, x = np.random.default_rng(0).standard_normal((2, 7, 5, 6, batch)).astype(np.float32)
+    for target in LEVELS_HERE:
+        how = default_schedule(kernel, target)
+        assert ("r" in how.tiles) == (1 < size <= 5 and size <= target.sums)
+        (got,) = run_code(kernel, [g, x], target)
+        np.testing.assert_allclose(got, interpret(kernel, g, x)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_short_axis_beside_one_of_a_store_is_no_tile():

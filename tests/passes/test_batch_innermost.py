@@ -5,6 +5,7 @@ from image_programs import Builder, check
 from training_programs import gradients, random_step, small_step
 
 from lamina.ir.errors import GraphError
+from lamina.ir.kernel import parse
 from lamina.passes.programs import batch_innermost as innermost
 from lamina.passes.programs import image_layout
 from lamina.passes.programs.batch_innermost import batch_innermost
@@ -29,6 +30,29 @@ def test_large_planes_keep_the_channels_of_a_place_together():
     weight = next(call for call in after.calls if call.name == "conv_weight_grad")
     assert forward.inputs[0].shape == (20, 20, 2, 16)
     assert weight.inputs[1].shape == (2, 20, 20, 16)
+
+
+CONV = """\
+kernel conv(x: f32[16,4,8,8], w: f32[8,4,3,3], a: f32[16,8,6,6]) -> (y: f32[16,8,6,6], mask: bool[16,8,6,6]) {
+  parallel n:16 k:8 i:6 j:6
+  t = sum(c:4 r:3 s:3) (x[n, c, i+r, j+s] * w[k, c, r, s])
+  y[n, k, i, j] = max(0, (t + a[n, k, i, j]))
+  mask[n, k, i, j] = ((t + a[n, k, i, j]) <= 0)
+}"""
+
+
+def test_a_mask_beside_the_result_and_what_is_added_lie_as_the_result_does():
+    """As of a convolution with a ReLU, in training: they went by panels of packed windows, at a quarter."""
+    b = Builder("step", (16, 4, 8, 8))
+    w, more = b.param("w", (8, 4, 3, 3)), b.param("more", (16, 8, 6, 6))
+    y = b.call(parse(CONV), b.image, w, more)
+    mask = b.steps[-1].outputs[1]
+    grads = gradients(b, y, b.image, w)
+    before = b.program(y, mask, *grads)
+    after = batch_innermost(before, AVX512)
+    conv = next(call for call in after.calls if call.name == "conv")
+    assert conv.how is not None and {a.shape for a in (*conv.outputs, conv.inputs[2])} == {(8, 6, 6, 16)}
+    check(before, after)
 
 
 # ---- refusals
