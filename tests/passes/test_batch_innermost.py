@@ -21,14 +21,16 @@ def test_a_training_step_is_laid_out_anew(golden):
     golden("passes/batch_innermost_step", f"{before}\n\n{batch_innermost(before, AVX512)}\n")
 
 
-def test_large_planes_keep_the_channels_of_a_place_together():
+@pytest.mark.parametrize("size", [1, 2])
+def test_large_planes_keep_the_channels_of_a_place_together(size):
+    """Where windows are summed over directly."""
     b = Builder("step", (16, 2, 20, 20))
-    w = b.param("w", (4, 2, 1, 1))
+    w = b.param("w", (4, 2, size, size))
     y = b.op("conv2d", b.image, w)
     after = batch_innermost(b.program(*gradients(b, y, b.image, w)), AVX512)
     forward = next(call for call in after.calls if call.name == "conv2d")
     weight = next(call for call in after.calls if call.name == "conv_weight_grad")
-    assert forward.inputs[0].shape == (20, 20, 2, 16)
+    assert forward.inputs[0].shape == ((20, 20, 2, 16) if size > 1 else (2, 20, 20, 16))
     assert weight.inputs[1].shape == (2, 20, 20, 16)
 
 
