@@ -103,7 +103,7 @@ TEXTS = {
     "attention: mask": (
         lambda: F.scaled_dot_product_attention(*[lamina.ones(1, 3, 4)] * 3, attn_mask=lamina.ones(5, 5)),
         """scaled_dot_product_attention: attn_mask must broadcast to [..., queries, keys]
-  attn_mask [5, 5], and there are [1, 3, 3] scores""",
+  attn_mask [5, 5], and there are [3, 3] scores""",
     ),
     "x[index] = value": (
         lambda: x.__setitem__(0, lamina.ones(4)),
