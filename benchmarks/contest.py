@@ -1,9 +1,9 @@
 """Times contenders against each other: in turn, in one process, each once untimed before it is timed.
 
 There can be a pause before each: the threads of a rival spin for a while after its last call, and take a core
-from whoever comes next.  A MobileNetV2 took 7.9 ms on two threads behind OpenVINO, and 4.3 after 0.02 s.  Not
-much longer: on a virtual machine whose processors have slept for 0.1 s two threads take longer than one for a
-while, whoever's they are (medians; EPYC "Zen 4", 2026-11-26).
+from whoever comes next.  A MobileNetV2 took 7.9 ms on two threads behind OpenVINO, 6.7 after 0.02 s, and 3.7
+with no rival in the process.  Not much longer: on a virtual machine whose processors have slept for 0.1 s two
+threads take longer than one for a while, whoever's they are (medians; EPYC "Zen 4", 2026-11-26).
 """
 
 from __future__ import annotations

@@ -217,10 +217,9 @@ class Memory(Expressions):
             if is_packed or step not in (0, 2) or spread is not None:
                 raise Unsayable(f"{self.kernel.name}: {access} are no pairs of lanes", str(self.schedule))
             lanes = self.lanes if step else 0
-            if ahead := self.schedule.ahead.get(access.buffer):
-                start = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
-                self.prefetch(self.address("i8", start, 0, ahead))
             address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
+            if ahead := self.schedule.ahead.get(access.buffer):
+                self.prefetch(self.address("i8", address, 0, ahead))
         return self.read(address, "i32", lanes, NUMPY[buffer.dtype].itemsize)
 
     def address_packed(self, access: Read, buffer: Buffer, point: Point, along: int) -> str:
