@@ -26,7 +26,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
 from ..schedules.default import default_schedule, units
 from ..schedules.steps import Schedule
-from ..schedules.target import AVX512, AVX512_PAIRS, BASELINE, LEVELS, NEON, Target
+from ..schedules.target import AVX512, AVX512_PAIRS, BASELINE, CORES, LEVELS, NEON, Target
 from . import headroom
 from .helper import asked_options
 from .units import lower, symbol
@@ -114,9 +114,9 @@ def host_target() -> Target:
     level = next((level for level in mine if all(map(has.get, level.needs))), BASELINE)
     platform = replace(level.platform, triple=triple)
     pairs = AVX512_PAIRS if level is AVX512 and has.get("avx512bf16") else ""
-    return replace(
-        level, cpu=llvm.get_host_cpu_name(), features=has.flatten(), platform=platform, pairs=pairs
-    )
+    cpu = llvm.get_host_cpu_name()
+    core = CORES.get(cpu, level.core)
+    return replace(level, cpu=cpu, features=has.flatten(), platform=platform, pairs=pairs, core=core)
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from ...ir.errors import KernelError
@@ -66,11 +68,20 @@ class Expressions(Writer, ABC):
         self._landings: dict[Expr, list[Expr]] = {}
         self._emitting = False
 
+    @contextmanager
+    def vectors_along(self, axis: str, lanes: int) -> Iterator[None]:
+        """What is emitted inside is in vectors of so many lanes, along another axis."""
+        before = self.lane_axis, self.lanes, self.target, self._reaches
+        self.lane_axis, self.lanes, self.target = axis, lanes, self.target.with_lanes(lanes)
+        self._reaches = {}
+        yield
+        self.lane_axis, self.lanes, self.target, self._reaches = before
+
     def key(self, expr: Expr, point: Point, wanted: str | None = None) -> tuple:
         """What an emitted value is remembered by."""
         if expr not in self._order:
             self._order[expr] = sorted(self.kernel.free_axes(expr))
-        return expr, wanted, tuple(point[axis] for axis in self._order[expr] if axis in point)
+        return expr, wanted, self.lane_axis, tuple(point[axis] for axis in self._order[expr] if axis in point)
 
     def emit(self, expr: Expr, point: Point, wanted: str | None = None) -> Value:
         """The value of `expr`; `wanted` types it where it is made of untyped constants alone.

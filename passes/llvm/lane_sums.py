@@ -6,8 +6,8 @@ from .expressions import Expressions
 from .writer import Value
 
 
-def lane_sums(writer: Expressions, totals: list[Value]) -> list[Value]:
-    """The sum of each vector's lanes.
+def lane_sums(writer: Expressions, totals: list[Value], width: int = 1) -> list[Value]:
+    """The sum of each vector's lanes, as numbers or as vectors of so many of them.
 
     Two vectors become one, which holds sums of pairs of both, until its lanes are the vectors' sums: for 16
     vectors a third of the instructions of one sum after the other.
@@ -20,7 +20,13 @@ def lane_sums(writer: Expressions, totals: list[Value]) -> list[Value]:
             pairs = zip(group[::2], group[1::2] + group[-1:], strict=False)
             group = [_halved(writer, x, y, run) for x, y in pairs]
             run //= 2
-        sums += [writer.lane(group[0], number) for number in range(count)]
+        for number in range(0, count, width):
+            if width == 1:
+                sums.append(writer.lane(group[0], number))
+            elif width == writer.lanes:
+                sums.append(group[0])
+            else:
+                sums.append(writer.shuffle(group[0], None, range(number, number + width)))
     return sums
 
 

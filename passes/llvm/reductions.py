@@ -37,18 +37,27 @@ class Reductions(Results):
     # ---- reductions
     def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
         """The result at every point."""
+        totals = self.totals(stage, points)
+        if self.lane_axis not in names(stage.axes):
+            return totals
+        if self.is_joined(stage):
+            return lane_sums(self, totals)
+        return [self.horizontal(COMBINE[stage.combine], total) for total in totals]
+
+    def is_joined(self, stage: Reduce) -> bool:
+        """Whether the lanes of several sums are added up together."""
+        across = self.lane_axis in names(stage.axes)
+        return across and self.schedule.has(Join) and COMBINE[stage.combine] == "add"
+
+    def totals(self, stage: Reduce, points: list[Point]) -> list[Value]:
+        """The result at every point, each lane's own where the lanes lie along a summed axis."""
         word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
         across = self.lane_axis in names(stage.axes)
         wide = across or self.lane_axis in self.kernel.free_axes(stage.value)
         copies = self.copies(stage) if across else 1
         start = self.constant(identity(word, dtype), dtype, wide)
         totals = self.accumulate(stage, points, [start] * (len(points) * copies))
-        if not across:
-            return totals
-        copies_of = [totals[k :: len(points)] for k in range(len(points))]
-        if self.schedule.has(Join) and word == "add":
-            return lane_sums(self, [self.paired(word, of) for of in copies_of])
-        return [self.horizontal(word, of) for of in copies_of]
+        return [self.paired(word, totals[k :: len(points)]) for k in range(len(points))]
 
     def accumulate(self, stage: Reduce, points: list[Point], totals: list[Value]) -> list[Value]:
         """The totals, and what the stage adds to them: bounded axes in outer loops, the others inside."""
@@ -209,9 +218,8 @@ class Reductions(Results):
             totals = [self.named(word, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return totals[0]
 
-    def horizontal(self, word: str, totals: list[Value]) -> Value:
-        """The lanes of several accumulators as one number, always in the same order."""
-        total = self.paired(word, totals)
+    def horizontal(self, word: str, total: Value) -> Value:
+        """The lanes of an accumulator as one number, always in the same order."""
         if kind(total.dtype) != "f" or word not in ("max", "min"):
             return self.reduced(word, total)
         count = self.lanes

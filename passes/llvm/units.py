@@ -15,7 +15,7 @@ from math import prod
 from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Kernel, Reduce, names
+from ...ir.kernel.form import Axis, Kernel, Local, Reduce, Store, names
 from ...ir.kernel.scalar import ref
 from ...ir.kernel.types import NUMPY
 from ..schedules.default import default_schedule, lanes_apart, unit_axes
@@ -105,7 +105,7 @@ class Units(Emitter):
         elif schedule.has(Strips):
             self.strips(points)
         elif schedule.axis is None or schedule.axis not in corner:
-            tiles(points, self.stages)
+            tiles(points, self.joined)
         elif schedule.axis in schedule.peeled:
             self.panel(corner, partial(tiles, points), self.tile)
         else:
@@ -217,6 +217,41 @@ class Units(Emitter):
                     if low < 0 or high >= int(self.kernel.buffers[access.buffer].shape[d]):
                         return False
         return True
+
+    # ---- the tiles of a unit whose vectors lie along a sum
+    def joined(self, points: list[Point]) -> None:
+        """The stages of a tile: what follows a sum whose lanes are added up with those of others runs on
+        vectors of such sums."""
+        axis, every = self.sums_axis, self.kernel.stages
+        if axis is None:
+            self.stages(points)
+            return
+        first, stage = next((n, stage) for n, stage in enumerate(every) if isinstance(stage, Reduce))
+        width, others = self.schedule.tiles[axis], [name for name in self.schedule.tiles if name != axis]
+        points = sorted(points, key=lambda at: [at[name][1] for name in (*others, axis)])
+        sums = lane_sums(self, self.totals(stage, points), width)
+        with self.vectors_along(axis, width):
+            self.bind(stage.name, points[::width], sums)
+            self.stages(points[::width], range(first + 1, len(every)))
+
+    @cached_property
+    def sums_axis(self) -> str | None:
+        """The axis along which a vector holds the sums of a tile; None where they are numbers."""
+        kernel = self.kernel
+        loops = [stage for stage in kernel.stages if not isinstance(stage, Local | Store) or stage.axes]
+        if len(loops) != 1 or not isinstance(loops[0], Reduce) or not self.is_joined(loops[0]):
+            return None
+        fits = [
+            axis
+            for axis, size in self.schedule.tiles.items()
+            if 1 < size <= self.lanes and not size & (size - 1) and lanes_apart(kernel, axis)
+        ]
+        return max(fits, key=self.stores_along, default=None)
+
+    def stores_along(self, axis: str) -> int:
+        """The stores whose neighbours along an axis are neighbours in memory."""
+        offsets = [self.kernel.buffers[store.buffer].offset(store.index) for store in self.kernel.stores]
+        return sum(offset.coefficient(axis) == 1 for offset in offsets)
 
     # ---- the vectors of a unit
     def chunk(self, low: Int, points: list[Point]) -> None:

@@ -399,7 +399,7 @@ class Writer:
             return value
         if value.constant is not None:
             return Value(f"splat ({value})", value.dtype, self.lanes, value.constant)
-        return self.memo(("splat", value.text), lambda: self.broadcast(value))
+        return self.memo(("splat", value.text, self.lanes), lambda: self.broadcast(value))
 
     def broadcast(self, value: Value) -> Value:
         wide = self.vector(ELEMENTS[value.dtype])

@@ -94,8 +94,10 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
     collides = size.pitch is not None and size.pitch % PAGE == 0
     if way == "packed":  # a turned factor is read in as many rows as a panel has columns
         rate = core.packs * min(1.0, 2 * target.lanes / columns) if size.turned else core.packs
-        if size.batch * right > 4 * core.cache:
+        if size.batch * right >= 4 * core.cache:
             rate = min(rate, core.packs_far)
+        if size.turned and collides:
+            rate = min(rate, core.packs_turned)
         return CALL + size.batch * right / rate
     if way == "panels":
         again = -(-size.rows // rows) - 1  # times that a panel is read once more

@@ -21,8 +21,9 @@ class Core:
     lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a tile
     and channel, and image_weight of one of a weight; image_near, image_far: bytes of U in a nanosecond.
 
-    Of products of matrices (choose_product.py): packs, packs_far, bytes of a factor that are packed in a
-    nanosecond, and where all of them are more than caches hold; strides, collides, bytes of a factor that are
+    Of products of matrices (choose_product.py): packs, packs_far, packs_turned, bytes of a factor that are
+    packed in a nanosecond, where all of them are more than caches hold, and where columns become rows that
+    share the lines of a cache; strides, collides, bytes of a factor that are
     read once more where it lies, and where its rows share the lines of a cache; dots_far, bytes of a far
     factor in a nanosecond, times rows of the other; lane_sum, nanoseconds of adding up the lanes of a sum.
     """
@@ -43,6 +44,7 @@ class Core:
     image_far: float
     packs: float
     packs_far: float
+    packs_turned: float
     strides: float
     collides: float
     dots_far: float
@@ -74,11 +76,27 @@ ZEN5 = Core(
     image_far=20,
     packs=60,
     packs_far=18,
+    packs_turned=40,
     strides=400,
     collides=60,
     dots_far=1500,
     lane_sum=0.2,
 )  # fmt: skip
+
+# Its vectors of 16 go through units of 8: half the multiplications in a nanosecond, 117 GF/s at most.
+ZEN4 = replace(
+    ZEN5,
+    near=100.0,
+    muladd=1 / 105,
+    image_gflops=112,
+    packs=37,
+    packs_far=12,
+    packs_turned=12,
+    lane_sum=0.4,
+)
+
+# By LLVM's name of the CPU; what is not listed is taken for a Zen 5.
+CORES = {"znver4": ZEN4}
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,24 @@
 """Products of matrices as native code of every width."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from image_programs import Builder, arguments
 from native import LEVELS_HERE, run_code
 
+from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.types import NUMPY
 from lamina.passes.kernels.proof import prove
-from lamina.passes.llvm import generate
+from lamina.passes.llvm import generate, units
 from lamina.passes.llvm import reductions as module
 from lamina.passes.llvm.binding import host_target
-from lamina.passes.llvm.units import Units
+from lamina.passes.llvm.units import Units, lower
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, verify
+from lamina.passes.schedules.steps import Join, Schedule, Vectorise, tiles
+from lamina.passes.schedules.target import AVX512
 
 TARGETS = [host_target(), *LEVELS_HERE[1:]]
 PLAIN = Options()
@@ -37,10 +42,15 @@ def check(program: Program, target, options: Options = PLAIN) -> None:
     A sum of n products errs by n roundings of its largest part at the worst, and by some sqrt(n) of them as a
     rule: 4 sqrt(n) for n < 1024 is 128.
     """
+    same(program, verify(pack_matmuls(program, target, options)), target)
+
+
+def same(program: Program, laid: Program, target) -> None:
+    """Whether the laid out program's code gives what `check` says."""
     given = [a.astype(NUMPY[p.dtype]) for a, p in zip(arguments(program), program.params, strict=True)]
-    laid = verify(pack_matmuls(program, target, options))
     for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
-        bound = 128 * np.finfo(want.dtype).eps * max(1, np.abs(want).max(initial=0))
+        eps = 0 if want.dtype == bool else np.finfo(want.dtype).eps
+        bound = 128 * eps * max(1, np.abs(want).max(initial=0))
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
 
@@ -146,6 +156,36 @@ def test_what_is_added_is_moved_to_the_side(kind, columns, shift, target):
     check(stated(text, "f32"), target)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("size", [(4, 64), (5, 7), (33, 50), (1, 40), (40, 2)], ids=str)
+def test_what_follows_sums_of_lanes_runs_on_vectors_of_them(size, dtype, target):
+    """Read along the vectors, across them, moved to the side, by an index and by its place; stored along,
+    across and as a bool."""
+    m, n = size
+    at = f"min(max(at[j], 0), {n - 1})"
+    text = (
+        f"kernel after(x: f32[{m},40], w: f32[{n},40], b: f32[{n}], c: f32[{n},{m}], at: i64[{n}]) -> "
+        f"(y: f32[{m},{n}], z: f32[{n},{m}], less: bool[{m},{n}]) {{\n  parallel i:{m} j:{n}\n"
+        "  scaled = (b[0] * b[j])\n"
+        f"  acc = sum(k:40) (x[i, k] * w[{at}, k])\n"
+        "  t = tanh((acc + b[j - 1 else 0.5]))\n"
+        f"  y[i, j] = ((t + exp(c[j, i])) * (b[{at}] + scaled))\n"
+        "  z[j, i] = (t + f32(coord(i + 2 * j)))\n"
+        "  less[i, j] = (c[j, i] <= b[j])\n}"
+    )
+    program = stated(text, dtype)
+    (call,) = program.calls
+    along = Schedule(Vectorise("k"), *tiles({"i": min(m, 4), "j": min(n, 4)}), Join())
+    same(program, program.replace(steps=(replace(call, how=along),)), target)
+
+
+def test_no_number_leaves_its_vector():
+    laid = pack_matmuls(stated(form("nt", 32, 64, 80), "f32"), AVX512, Options(only="dots"))
+    text = lower(laid.calls[-1].kernel, AVX512, laid.calls[-1].how)
+    assert "extractelement" not in text and "store <4 x float>" in text
+
+
 def test_several_summed_axes():
     text = (
         "kernel two(x: f32[20,3,30], w: f32[3,30,40]) -> (y: f32[20,40]) {\n  parallel i:20 j:40\n"
@@ -168,9 +208,22 @@ def test_a_wrong_lane_order_is_seen(monkeypatch):
     generate._generic.cache_clear()
     generate._function.cache_clear()
     right = module.lane_sums
-    monkeypatch.setattr(module, "lane_sums", lambda writer, totals: right(writer, totals)[::-1])
+    for place in (module, units):
+        monkeypatch.setattr(place, "lane_sums", lambda *given: right(*given)[::-1])
     with pytest.raises(AssertionError):
         check(stated(form("nt", 3, 71, 64), "f32"), host_target())
+
+
+def test_a_value_of_other_lanes_is_seen(monkeypatch):
+    """What a loop over the sum found of a point is of no use to vectors of points."""
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
+    right = Units.key
+    monkeypatch.setattr(
+        Units, "key", lambda self, *given: tuple(p for n, p in enumerate(right(self, *given)) if n != 2)
+    )
+    with pytest.raises((AssertionError, KernelError)):
+        test_what_follows_sums_of_lanes_runs_on_vectors_of_them((33, 50), "f32", host_target())
 
 
 def test_a_wrong_panel_is_seen(monkeypatch):

@@ -153,7 +153,7 @@ def test_a_factor_that_several_share_is_packed_for_all_of_them():
 
 
 def test_the_figures_of_a_core_decide():
-    program = linear(32, 1024, outs=1024)
+    program = linear(32, 1000, outs=1024)
 
     def packs(**figures: float) -> bool:
         target = replace(AVX512, core=replace(AVX512.core, **figures))
