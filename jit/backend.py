@@ -124,10 +124,12 @@ class Compiled:
         return True
 
     def _programs(self) -> tuple[Program, Program]:
-        options = replace(self.options, frozen=self.frozen)
-        program = self.target.program(self.graph, self.into, options)
+        program = self.target.program(self.graph, self.into, self._with_weights())
         self._params: tuple[Array, ...] = program.params
         return self.target.split(program, self.frozen)
+
+    def _with_weights(self) -> Options:
+        return replace(self.options, frozen=self.frozen)
 
     def apart(self) -> Executable:
         """The program of a call as one that tells a profiler of each kernel; made when it is first wanted."""
@@ -149,7 +151,7 @@ class Compiled:
         """The graph after the passes."""
         found = self.__dict__.get("_graph")
         if found is None:
-            found = self._graph = optimise(self.before, self.options)
+            found = self._graph = optimise(self.before, self._with_weights())
         return found
 
     def kernels(self) -> list[str]:

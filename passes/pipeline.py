@@ -13,6 +13,7 @@ from typing import Any
 from ..ir.errors import ArgumentValueError
 from ..ir.graph import Graph, Node, Value
 from ..ir.recur import recurrent
+from .graphs.begin_apart import begin_apart
 from .graphs.cse import cse
 from .graphs.dce import dce
 from .graphs.expand import expand
@@ -49,6 +50,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_conv_bn,  # while norms are still one node each
     puts_apart,  # before writes of parts are what they stand for
     expand,  # losses and optimizer updates as the ops they stand for, which are then ...
+    begin_apart,  # of layers that are loops now
     fold_constants,
     simplify,
     cse,  # ... the same for each parameter: bias corrections are computed once
@@ -85,14 +87,20 @@ class Options:
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
-        left_out = {fold_conv_bn: self.fold_norms, puts_apart: self.limits == CPU, fuse: self.fuse}
+        left_out = {
+            fold_conv_bn: self.fold_norms,
+            puts_apart: self.limits == CPU,
+            begin_apart: self.limits == CPU and bool(self.frozen),
+            fuse: self.fuse,
+        }
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
+        instead: dict[Pass, tuple[Pass, ...]] = {}
+        if self.limits != CPU or self.frozen:
+            instead[fuse] = (partial(fuse, limits=self.limits, frozen=self.frozen),)
+            instead[begin_apart] = (partial(begin_apart, frozen=self.frozen),)
         if self.limits != CPU:
-            instead: dict[Pass, tuple[Pass, ...]] = {
-                expand: (partial(expand, loops=False), unroll),  # launches are a list
-                fuse: (partial(fuse, limits=self.limits),),
-            }
-            found = tuple(step for p in found for step in instead.get(p, (p,)))
+            instead[expand] = partial(expand, loops=False), unroll  # launches are a list
+        found = tuple(step for p in found for step in instead.get(p, (p,)))
         if self.stop_after is None or self.stop_after in PROGRAM_PASSES:
             return found
         names = [name_of(p) for p in found]
@@ -130,6 +138,8 @@ def _with_bodies(graph: Graph, options: Options) -> Graph:
 def _with_body(node: Node, used: set[Value | None], options: Options) -> Node:
     """The node with its graph after the pipeline, and without sequences that nobody reads."""
     body, states = node.attrs["body"], len(node.attrs["kept"])
+    first_fixed = node.attrs["sequences"] + states
+    options = replace(options, frozen=frozenset(range(first_fixed, len(body.params))))
     pairs = zip(body.results, node.outputs, strict=True)
     found = [(inner, outer) for n, (inner, outer) in enumerate(pairs) if n < states or outer in used]
     body = optimise(body.replace(results=[inner for inner, _ in found]), options)

@@ -21,6 +21,8 @@ the norms.  For programs passes/programs/prologue.py does the like, after layout
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from ...ir.graph import Constant, Graph, Node, Value
 from .dce import dce
 from .fold_constants import is_sized
@@ -32,13 +34,12 @@ def freeze(graph: Graph, frozen: frozenset[int]) -> tuple[Graph, Graph]:
     frozen: positions of params; those that the rest reads itself are among the results too.  Views that the
     rest reads and what repeats elements stay there: storing them would only be larger.
     """
-    fixed: set[Value] = {graph.params[i] for i in frozen}
+    fixed = fixed_by({graph.params[i] for i in frozen}, graph.nodes)
     early: list[Node] = []
     late: list[Node] = []
     for node in graph.nodes:
-        if _movable(node) and all(v is None or v in fixed or isinstance(v, Constant) for v in node.inputs):
+        if fixed.issuperset(node.outputs):
             early.append(node)
-            fixed.update(node.outputs)
             if not node.op.traits.view:
                 continue
         late.append(node)
@@ -52,6 +53,15 @@ def freeze(graph: Graph, frozen: frozenset[int]) -> tuple[Graph, Graph]:
     first = dce(Graph(f"{graph.name}_weights", weights, tuple(early), handed))
     inputs = tuple(p for i, p in enumerate(graph.params) if i not in frozen)
     return first, Graph(graph.name, (*inputs, *handed), tuple(late), graph.results)
+
+
+def fixed_by(weights: Collection[Value], nodes: Iterable[Node]) -> set[Value]:
+    """The values that weights alone decide, these among them."""
+    fixed = {*weights}
+    for node in nodes:
+        if _movable(node) and all(v is None or v in fixed or isinstance(v, Constant) for v in node.inputs):
+            fixed.update(node.outputs)
+    return fixed
 
 
 def _movable(node: Node) -> bool:

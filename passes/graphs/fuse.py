@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from ...ir.dims import has_hint, hint
@@ -32,6 +33,7 @@ from ...ir.kernel.form import Kernel
 from ..kernels.word_costs import CHEAP, DIVISION
 from .compose import draft, kernel_name
 from .dce import checks, dce
+from .freeze import fixed_by
 from .pieces import Piece, piece_of
 
 AGAIN = 2 * CHEAP  # additions: computing an element again, where it could be read again
@@ -58,8 +60,9 @@ CPU = Limits()
 GPU = Limits(nodes=48, arrays=16, rows=1024, small=1 << 14)
 
 
-def fuse(graph: Graph, limits: Limits = CPU) -> Graph:
-    """Make groups of nodes into `fused` nodes, one kernel each.
+def fuse(graph: Graph, limits: Limits = CPU, frozen: AbstractSet[int] = frozenset()) -> Graph:
+    """Make groups of nodes into `fused` nodes, one kernel each.  frozen: the positions of params that hold
+    weights: what is computed of them alone is apart from the rest, as it need not run at every call.
 
     Convolutions and products take what is computed with their results, and transposed operands; reductions
     take their operands' elementwise ops, and what follows at the same points; elementwise ops join others.
@@ -69,7 +72,7 @@ def fuse(graph: Graph, limits: Limits = CPU) -> Graph:
     if any(node.op is fused for node in graph.nodes):
         return graph
     graph = dce(graph)  # a value that nobody reads would be kept for nobody
-    return _Fusion(graph, limits).fused()
+    return _Fusion(graph, limits, frozen).fused()
 
 
 @dataclass(eq=False)
@@ -113,7 +116,7 @@ class _Group:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, limits: Limits):
+    def __init__(self, graph: Graph, limits: Limits, frozen: AbstractSet[int] = frozenset()):
         self.graph, self.limits = graph, limits
         self.results = {*graph.results, *checks(graph)}
         self.nodes, self.original = _views_apart(graph)
@@ -123,6 +126,8 @@ class _Fusion:
             for v in node.inputs:
                 if v is not None:
                     self.users[v] = self.users.get(v, 0) | 1 << n
+        fixed = fixed_by({graph.params[n] for n in frozen}, self.nodes) if frozen else set()
+        self.fixed = sum(1 << n for n, node in enumerate(self.nodes) if fixed.issuperset(node.outputs))
         self.group_of: list[_Group] = []
         self.groups: dict[_Group, None] = {}
         self.late: list[tuple[int, int]] = []  # nodes and their makers, whose groups may join in the end
@@ -201,6 +206,9 @@ class _Fusion:
 
         What others need too joins stages only when all else is done (`late`): by then it may stand with them.
         """
+        if self.is_fixed(maker) and not self.is_fixed(group):
+            if maker.stages is not None or maker.weight > CHEAP:
+                return False
         if maker.ends:
             return group.stages is None and self.is_beside_joined(maker, group)
         if maker.stages is not None and not group.heavy:
@@ -257,6 +265,8 @@ class _Fusion:
 
     def beside(self, one: _Group, two: _Group) -> bool:
         """Whether groups that read the same may run as one."""
+        if self.is_fixed(one) != self.is_fixed(two):
+            return False
         if one.heavy or two.heavy or one.ends or two.ends:
             return False
         if one.stages is not None and two.stages is not None:
@@ -266,6 +276,10 @@ class _Fusion:
             return one.elements == two.elements
         staged, pure = (one, two) if two.stages is None else (two, one)
         return pure.elements == staged.work and self.is_busy(staged)
+
+    def is_fixed(self, group: _Group) -> bool:
+        """Whether weights alone decide what a group makes, which can be kept then."""
+        return not group.mask & ~self.fixed
 
     def kept(self, group: _Group, other: _Group) -> bool:
         """Whether anything but `other` needs what the group makes."""

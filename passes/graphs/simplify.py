@@ -382,6 +382,49 @@ def composed(inner: tuple, outer: tuple) -> tuple | None:
     return (*found, *rest)
 
 
+def index_of_joined(s: Simplifier, node: Node) -> Value | None:
+    """The part that has all that is taken, with the same dims turned."""
+    turned = s.maker(node.inputs[0], *TURNS)
+    joined = s.maker(turned.inputs[0] if turned else node.inputs[0], "cat", "stack")
+    index = node.attrs["index"]
+    if joined is None or not all(isinstance(n, int) for item in index for n in item[1:]):
+        return None
+    if any(item[0] == "new" for item in index):
+        return None
+    order = dims_of(turned) if turned else range(len(index))
+    taken = dict(zip(order, index, strict=True))
+    found = _part_with(joined, taken)
+    if found is None:
+        return None
+    left = [d for d in sorted(taken) if taken[d][0] == "slice"]
+    part = s.emit("basic_index", found, index=tuple(taken[d] for d in sorted(taken)))
+    dims = tuple(left.index(d) for d, item in zip(order, index, strict=True) if item[0] == "slice")
+    return part if dims == tuple(range(len(dims))) else s.instead(node, "permute", part, dims=dims)
+
+
+def _part_with(joined: Node, taken: dict[int, tuple]) -> Value | None:
+    """The operand of a cat or stack in which an index stays, which is made one of it; None where there is none.
+
+    taken: what is taken of each dim.
+    """
+    dim, parts = joined.attrs["dim"], [_given(v) for v in joined.inputs]
+    kind, *numbers = taken[dim]
+    first, last = numbers[0], numbers[0] if kind == "int" else numbers[1] - 1
+    if joined.op.name == "stack":
+        if kind == "int":
+            del taken[dim]
+        return parts[first] if kind == "int" else None
+    for part in parts:
+        size = part.shape[dim]
+        if not isinstance(size, int):
+            return None
+        if 0 <= first <= last < size:
+            taken[dim] = ("int", first) if kind == "int" else ("slice", first, last + 1, numbers[2])
+            return part
+        first, last = first - size, last - size
+    return None
+
+
 def one_each(s: Simplifier, node: Node) -> Value | None:
     """A reduction over sizes of 1.  A sum of one -0.0 may be 0.0, so a sum must not meet it."""
     x, dim = _given(node.inputs[0]), node.attrs["dim"]
@@ -464,6 +507,7 @@ RULES = (
     Rule("expand(expand(x)) -> expand(x)", ("expand",), expand_of_expand),
     Rule("x[:] -> x", ("basic_index",), lambda s, n: n.inputs[0] if is_whole(n) else None),
     Rule("x[i][j] -> x[k]", ("basic_index",), index_of_index),
+    Rule("cat(x, y)[i] -> y[j], which has all of it, transposed or not", ("basic_index",), index_of_joined),
     Rule("amax(x) over sizes of 1 -> reshape(x)", ("amax", "amin", "sum"), one_each),
     Rule("view_scatter twice by one chain -> the second", ("view_scatter",), scatter_over_scatter),
     Rule("view_scatter(x, v) over all of x -> v, the views undone", ("view_scatter",), scatter_over_all),

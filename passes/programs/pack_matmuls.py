@@ -294,8 +294,9 @@ class _Packing:
         if roles.row and _strides(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
             most = min(most, 8)
         is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
-        rows = min(most, height) if is_open else balanced_tile(height, most)  # of any number few are left
-        return rows, vectors * target.lanes
+        if is_open:  # of any number few are left
+            return min(most, height), vectors * target.lanes
+        return balanced_tile(height, most, target.core.tile), vectors * target.lanes
 
     # ---- long sums
     def strips(self, flat: Kernel, roles: Product) -> Strips | None:

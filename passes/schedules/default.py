@@ -322,9 +322,11 @@ def unit_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int | None]
     return counts
 
 
-def balanced_tile(extent: int, most: int) -> int:
-    """The largest tile that computes less than a twentieth of the points twice, else the one with least."""
+def balanced_tile(extent: int, most: int, apart: float = 1.0) -> int:
+    """The tile that takes least: few points are computed twice, and tiles are few.
+
+    apart: what each takes beside its points, as so many of them.
+    """
     most = min(extent, most)
     sizes = range(most, (most - 1) // 2, -1)
-    spare = {n: -(-extent // n) * n / extent for n in sizes}
-    return next((n for n in sizes if spare[n] < 1.05), min(sizes, key=spare.__getitem__))
+    return min(sizes, key=lambda n: -(-extent // n) * (n + apart))

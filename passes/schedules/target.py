@@ -25,7 +25,8 @@ class Core:
     packed in a nanosecond, where all of them are more than caches hold, and where columns become rows that
     share the lines of a cache; strides, collides, bytes of a factor that are
     read once more where it lies, and where its rows share the lines of a cache; dots_far, bytes of a far
-    factor in a nanosecond, times rows of the other; lane_sum, nanoseconds of adding up the lanes of a sum.
+    factor in a nanosecond, times rows of the other; lane_sum, nanoseconds of adding up the lanes of a sum; tile, what a tile of
+    rows takes beside them, as so many of them.
     """
 
     ghz: float
@@ -49,6 +50,7 @@ class Core:
     collides: float
     dots_far: float
     lane_sum: float
+    tile: float
 
 
 # How many bytes of a weight are asked for before they are wanted: it comes from memory, once.  With 256 x 256
@@ -81,6 +83,7 @@ ZEN5 = Core(
     collides=60,
     dots_far=1500,
     lane_sum=0.2,
+    tile=1.0,
 )  # fmt: skip
 
 # Its vectors of 16 go through units of 8: half the multiplications in a nanosecond, 117 GF/s at most.
@@ -93,6 +96,7 @@ ZEN4 = replace(
     packs_far=12,
     packs_turned=12,
     lane_sum=0.4,
+    tile=0.1,
 )
 
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5.

@@ -67,6 +67,7 @@ REVIEWED = {
     ("nn/utils/parametrize.py", "cached"): "an interrupt comes where it yields, within its try",
     ("nn/sdp_kernels.py", "sdpa_kernel"): "there is no state",
     ("runtime/cuda/executable.py", "_named"): "there is no state",
+    ("passes/llvm/expressions.py", "vectors_along"): "the state of an emitter, which an interrupt ends",
     ("passes/llvm/ranges.py", "given"): "the state of an emitter, which an interrupt ends",
     ("passes/llvm/writer.py", "scope"): "the state of an emitter, which an interrupt ends",
     ("ir/kernel/text.py", "_at"): "there is no state",

@@ -280,6 +280,27 @@ def test_fuse_no_expensive_prologue_of_a_product():
     assert nodes_of(lambda x, w: OPS["exp"](x) @ w, t(8, 8), t(8, 8)) == ["exp", "matmul"]
 
 
+@pytest.mark.parametrize(
+    ("build", "apart", "alike"),
+    [
+        (lambda x, v, w: x + v @ w, ["matmul", "add"], ["fused"]),
+        (lambda x, v, w: x * v.sum(0) + w, ["sum", "fused"], None),
+        (lambda x, v, w: x + OPS["sin"](v), ["sin", "add"], ["fused"]),
+        (lambda x, v, w: x + v * 2.0, ["fused"], ["fused"]),
+        (lambda x, v, w: x @ w + OPS["exp"](v), ["exp", "fused"], ["fused"]),
+    ],
+    ids=["product", "sum", "costly", "cheap", "beside a product"],
+)
+def test_fuse_what_weights_alone_decide_is_apart(build, apart, alike):
+    """A call finds it computed; without weights that stay, it is part of what reads it."""
+    with Builder("f") as b:
+        graph = b.finish(build(*(b.param(t(8, 8)) for _ in range(3))))
+    for frozen, names in ((frozenset((1, 2)), apart), (frozenset(), alike)):
+        made = fuse(graph, frozen=frozen)
+        assert names is None or [n.op.name for n in made.nodes] == names
+        check_program(graph, build_program(made), rtol=1e-5)
+
+
 def test_fuse_nothing_across_the_host():
     found = nodes_of(lambda x: OPS["sort"](x * 2.0)[0] * 2.0, t(8))
     assert found == ["mul", "sort", "mul"]
@@ -401,7 +422,7 @@ graph f(%x: f32[n,3]) -> (f32[n,3]) {
 @pytest.mark.parametrize("seed", range(60))
 def test_fuse_fuzz(seed):
     graph = Maker(seed).graph(24)
-    made = fuse(expand(graph))
+    made = fuse(expand(graph), frozen={n for n in range(len(graph.params)) if seed >> n & 1})
     verify(made)
     assert str(fuse(made)) == str(made)
     check_program(graph, build_program(made), rtol=1e-9)  # float64: sums of at most 256 terms

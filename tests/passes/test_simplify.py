@@ -87,6 +87,16 @@ EXAMPLES = {
     ),
     "x[:] -> x": graph(lambda x: x[:, :]),
     "x[i][j] -> x[k]": graph(lambda x: x[1:8:2, 0][None, 1:3], type_of(float32, (9, 2))),
+    "cat(x, y)[i] -> y[j], which has all of it, transposed or not": graph(
+        lambda x, y: (
+            op["cat"]((x, y), 0)[3:, 1],
+            op["cat"]((x, y), 1)[:, 2],
+            op["transpose"](op["cat"]((x, y), 0), 0, 1)[:, -2:],
+            op["permute"](op["stack"]((x, y), 1), (2, 0, 1))[1:, :, -1],
+            op["stack"]((x, y), 0)[0, ::2],
+        ),
+        MATRIX, MATRIX,
+    ),
     "amax(x) over sizes of 1 -> reshape(x)": graph(lambda x: op["amax"](x, 1), type_of(float32, (3, 1))),
     "view_scatter twice by one chain -> the second": graph(
         lambda x, y, z: scatter(scatter(x, y, ROW), z, ROW), MATRIX, *[type_of(float32, (3,))] * 2
@@ -135,6 +145,10 @@ KEPT = {
     "a sum of one -0.0 is 0.0": graph(lambda x: op["sum"](x, 1), type_of(float32, (3, 1))),
     "expand then reshape": graph(lambda x: op["reshape"](op["expand"](x, (2, 2, 3)), (4, 3))),
     "x[j] of a size that is open": graph(lambda x: x[1:][1:], type_of(float32, (n,))),
+    "an index that two parts have": graph(
+        lambda x, y: (op["cat"]((x, y), 0)[1:3], op["stack"]((x, y), 0)[:1], op["cat"]((x, y), 0)[2:2]),
+        MATRIX, MATRIX,
+    ),
     "scatters by two chains": graph(
         lambda x, y: scatter(scatter(x, y, ROW), y, OTHER_ROW),
         MATRIX, type_of(float32, (3,)),
