@@ -11,9 +11,9 @@ from lamina.ir import Builder, interpret, verify
 from lamina.ir.errors import ArgumentValueError, GraphError
 from lamina.ir.kernel import parse as parse_kernel
 from lamina.passes import pipeline as module
+from lamina.passes.graphs.begin_apart import begin_apart
 from lamina.passes.graphs.differentiate import Options as Derived
 from lamina.passes.graphs.differentiate import differentiate
-from lamina.passes.graphs.begin_apart import begin_apart
 from lamina.passes.pipeline import PIPELINE, Options, optimise, program_passes, to_program
 from lamina.passes.programs.build_program import build_program
 from lamina.passes.programs.program import interpret as run
