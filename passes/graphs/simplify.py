@@ -403,9 +403,9 @@ def index_of_joined(s: Simplifier, node: Node) -> Value | None:
 
 
 def _part_with(joined: Node, taken: dict[int, tuple]) -> Value | None:
-    """The operand of a cat or stack in which an index stays, which is made one of it; None where there is none.
+    """The operand of a cat or stack in which an index stays; None where there is none.
 
-    taken: what is taken of each dim.
+    taken: what is taken of each dim, which is made an index of that operand.
     """
     dim, parts = joined.attrs["dim"], [_given(v) for v in joined.inputs]
     kind, *numbers = taken[dim]

@@ -23,10 +23,10 @@ class Core:
 
     Of products of matrices (choose_product.py): packs, packs_far, packs_turned, bytes of a factor that are
     packed in a nanosecond, where all of them are more than caches hold, and where columns become rows that
-    share the lines of a cache; strides, collides, bytes of a factor that are
-    read once more where it lies, and where its rows share the lines of a cache; dots_far, bytes of a far
-    factor in a nanosecond, times rows of the other; lane_sum, nanoseconds of adding up the lanes of a sum; tile, what a tile of
-    rows takes beside them, as so many of them.
+    share the lines of a cache; strides, collides, bytes of a factor that are read once more where it lies,
+    and where its rows share the lines of a cache; dots_far, bytes of a far factor in a nanosecond, times rows
+    of the other; lane_sum, nanoseconds of adding up the lanes of a sum; tile, what a tile of rows takes
+    beside them, as so many of them.
     """
 
     ghz: float
