@@ -38,7 +38,7 @@ MODE = _mode()  # 0: off
 
 def fenced(nbytes: int, fences: Sequence[int]) -> np.ndarray:
     """Poisoned bytes of whole pages; those that begin at `fences` may not be touched."""
-    mapped = mmap.mmap(-1, max(nbytes, PAGE))
+    mapped = mmap.mmap(-1, max(nbytes, PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     block = np.frombuffer(mapped, np.uint8)
     block[:] = POISON
     start = block.__array_interface__["data"][0]

@@ -183,14 +183,18 @@ def _contiguity(
     Where an instruction may leave lanes out, a short parallel axis that all stores are contiguous in does
     too: a row of 10 takes one masked store, where 16 rows at once took 10 scattered ones.
     """
-    reached = sum(_points(stage, offset) for stage, offset in loads + stores if offset.coefficient(axis) == 1)
+    beside = [(stage, offset) for stage, offset in loads + stores if offset.coefficient(axis) == 1]
+    reached = sum(_points(kernel, stage, offset) for stage, offset in beside)
     stored = sum(offset.coefficient(axis) == 1 for _, offset in stores)
     masked = axis in kernel.parallel_names and stored == len(stores) and target.has_masks
     return _size(kernel, axis) >= (3 if masked else target.lanes), reached, stored
 
 
-def _points(stage: Stage, offset: Affine) -> int:
-    """How often a stage comes to another element, at one parallel point."""
+def _points(kernel: Kernel, stage: Stage, offset: Affine) -> int:
+    """How often a stage comes to another element, at one parallel point; what is the same for a whole axis of
+    such points, as a channel's mean for its image, is read before its loop."""
+    if not stage.axes:
+        return int(all(axis.extent == 1 or axis.name in offset.names for axis in kernel.parallel))
     return math.prod(int(axis.extent) for axis in stage.axes if axis.name in offset.names)
 
 

@@ -8,7 +8,8 @@ from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.kernels.collapse import canonical, collapsed
 from lamina.passes.kernels.split_reductions import split_reductions
 from lamina.passes.llvm import generate
-from lamina.passes.llvm.generate import code_of
+from lamina.passes.llvm.generate import code_of, pieces
+from lamina.passes.schedules.target import AVX512
 
 SUM = """\
 kernel sum(x: f32[100001]) -> (y: f32[]) {
@@ -157,3 +158,24 @@ def test_results_do_not_depend_on_how_units_are_dealt_out(name, monkeypatch):
 def test_collapsed_rows_are_split_too():
     kernel = canonical(collapsed(verify(parse(VARIANCE))))
     assert len(split_reductions(kernel)) == 5
+
+
+def test_the_stores_of_a_norm_of_few_channels_go_along_its_images():
+    """Its means and factors, of which there are as many arrays, are one number each for a channel: vectors of
+    channels took 40 ms in place of 2.3 (16 channels of 112 x 112, batch 32; EPYC "Zen 4", 2026-11-26)."""
+    text = """\
+kernel norm(x: f32[16,3136,32], w: f32[16], b: f32[16]) -> (y: f32[16,3136,32], z: f32[16,3136,32]) {
+  parallel i:16
+  t = sum(p:3136 n:32) x[i, p, n]
+  m = (t / 100352)
+  v = sum(p:3136 n:32) ((x[i, p, n] - m) * (x[i, p, n] - m))
+  y[i, p, n] = (((x[i, p, n] - m) * (rsqrt(v) * w[i])) + b[i]) for n:32 p:3136
+  z[i, p, n] = ((x[i, p, n] - m) * rsqrt(v)) for n:32 p:3136
+}
+"""
+    made, _ = pieces(canonical(collapsed(verify(parse(text)))), None, AVX512, False)
+    assert len(made) > 1
+    last = made[-1].kernel
+    for store in last.stores:
+        along = last.buffers[store.buffer].offset(store.index).coefficient(made[-1].schedule.axis)
+        assert along == 1

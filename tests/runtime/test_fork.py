@@ -15,7 +15,7 @@ import lamina
 from lamina.ir import locks, types
 from lamina.ir.kernel import scalar
 from lamina.passes.llvm import binding
-from lamina.runtime import generator, step
+from lamina.runtime import generator, guard, memory, step
 
 LLVM = binding.llvm.ffi.lib._lock
 
@@ -162,6 +162,38 @@ def test_two_threads_that_fork_at_once_hold_all_locks_each(monkeypatch):
         thread.join(10)
         assert not thread.is_alive()
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: memory.arena(3 << 20), lambda: memory.arena(100), lambda: guard.fenced(1 << 16, ())]
+)
+def test_a_child_has_scratch_memory_of_its_own(make):
+    """What it computes there must not stand where its parent computes: a mapping of Python's is shared."""
+    array = make()
+    array[:] = 1
+    assert forked(lambda: array.fill(7)) == 0
+    assert (array == 1).all()
+
+
+def test_a_traced_function_runs_in_a_child_and_its_parent_at_once():
+    """On arrays that take an arena of several megabytes."""
+    traced = lamina.jit.trace(lambda x: ((x @ x).exp() @ x).sum(0))
+    x = lamina.eye(640) * 0.5
+    traced(x)
+    wanted = traced(x)
+
+    def differ(x, wanted):
+        return sum(not bool((traced(x) == wanted).all()) for _ in range(20))
+
+    pid = os.fork()
+    if not pid:
+        try:
+            traced(x * 2)
+            os._exit(min(differ(x * 2, traced(x * 2)), 7))
+        finally:
+            os._exit(9)
+    wrong = differ(x, wanted)
+    assert (wrong, os.waitpid(pid, 0)[1]) == (0, 0)
 
 
 @pytest.mark.timeout(30)  # where it fails, it waits for ever
