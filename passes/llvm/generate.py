@@ -23,6 +23,7 @@ from ...ir.memo import MEMO
 from ..kernels.arrange_axes import accumulated_apart, in_strips
 from ..kernels.collapse import canonical, collapsed, generalised, opened
 from ..kernels.filling import filling
+from ..kernels.product import products
 from ..kernels.proof import prove
 from ..kernels.residues import residues
 from ..kernels.split_reductions import split_reductions
@@ -37,7 +38,7 @@ from ..schedules.default import (
     units,
     usual,
 )
-from ..schedules.steps import Residues, Schedule, Winograd
+from ..schedules.steps import Block, Residues, Schedule, Strips, Winograd
 from ..schedules.target import Target
 from .code import Code, Phase
 from .conv_winograd import WinogradCode
@@ -271,6 +272,8 @@ def _open_for_numbers(kernel: Kernel, schedule: Schedule | None) -> Kernel | Non
     if schedule is None:
         return generalised(kernel)
     apart = {schedule.axis, *schedule.peeled, *schedule.packed.values()}
+    if schedule.has(Strips):  # sums of its blocks wait in an array on the stack
+        apart |= {step.axis for step in schedule.of(Block)}
     for axis in kernel.parallel:
         tile, extent = schedule.tiles.get(axis.name, 1), int(axis.extent)
         if axis.name not in apart and extent > (MANY * tile if tile > 1 else 1):
@@ -325,6 +328,9 @@ def pieces(
         slots = tuple((n, 0) for n in range(len(kernel.buffers)))
         return [Piece(part, schedule, slots) for part in residues(kernel)], 0
     own = schedule or default_schedule(kernel, target)
+    if schedule is None and (apart := _by_remainders(kernel, own)):
+        slots = tuple((n, 0) for n in range(len(kernel.buffers)))
+        return [Piece(part, default_schedule(part, target), slots, serial) for part in apart], 0
     count, parts = units(kernel, own), None
     if schedule is None and 0 < count < FEW_UNITS and nanoseconds(kernel, own, target) > count * LONG_UNIT:
         parts = split_reductions(kernel)
@@ -338,6 +344,26 @@ def pieces(
     ]
     slots = tuple((n, 0) for n in range(len(kernel.buffers)))
     return [*first, Piece(kernel, own, slots, serial)], 0
+
+
+def _by_remainders(kernel: Kernel, schedule: Schedule) -> list[Kernel]:
+    """One kernel for each remainder of the places of a sum over windows whose index divides, as in the input
+    gradient of a strided depthwise convolution: no tap is tested then.  None where vectors lie along places.
+
+    96 channels of 112 x 112, batch 32, stride 2: 25 ms in place of 42 (EPYC "Zen 4", one thread, 2026-11-26).
+    """
+    divided = [
+        part
+        for product in products(kernel)
+        for f in product.factors
+        for part, _ in (f.divided or {}).values()
+    ]
+    if len(products(kernel)) != 1 or not divided or any(schedule.axis in part.names for part in divided):
+        return []
+    try:
+        return residues(kernel)
+    except Unsayable:
+        return []
 
 
 def _in_strips(kernel: Kernel, target: Target) -> Kernel:

@@ -7,7 +7,7 @@ points are in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby, product
 from math import prod
@@ -103,7 +103,7 @@ class Units(Emitter):
         if schedule.has(Strips) and schedule.axis in corner:
             long_sums(self, corner, points)
         elif schedule.has(Strips):
-            self.strips(points)
+            self.strips(corner, points)
         elif schedule.axis is None or schedule.axis not in corner:
             tiles(points, self.joined)
         elif schedule.axis in schedule.peeled:
@@ -420,69 +420,105 @@ class Units(Emitter):
             self.line(f"store {value}, ptr {self.address(element, array, 0, k * self.lanes)}, align 64")
         return array, values[0]
 
-    # ---- a unit with all taps of a window
-    def strips(self, points: list[Point]) -> None:
-        """The sums at all points of the axes that a unit goes along (a window's taps), strip by strip.
+    # ---- a unit with many sums of one strip
+    def strips(self, corner: dict[str, Int], points: list[Point]) -> None:
+        """The sums at all points of the axes that a unit goes along (a window's taps, or channels), strip by
+        strip.
 
-        What a strip reads is gone over once for each tap, and stays in the nearest cache meanwhile.
+        What a strip reads is gone over once for each tap or tile, and stays in the nearest caches meanwhile.
         """
-        (strips,) = self.schedule.of(Strips)
         (stage,) = (stage for stage in self.kernel.stages if isinstance(stage, Reduce))
-        taps = [axis for axis in self.kernel.parallel if axis.name in self.gone_along]
-        count = prod(int(axis.extent) for axis in taps)
-        rows = int(self.kernel.extents[strips.axis])
+        along = [
+            (axis.name, *self.even(axis)) for axis in self.kernel.parallel if axis.name in self.gone_along
+        ]
+        count = prod(block for _, block, _ in along)
         dtype = self.kernel.dtypes[stage.name]
         wide, zero = self.vector(ELEMENTS[dtype]), self.constant(0, dtype, True)
         align = self.lanes * NUMPY[dtype].itemsize
         sums = self.slot(f"[{count * len(points)} x {wide}]", 0)
+        place = Affine()
+        for name, block, _ in along:
+            place = place * block + Affine(((name, 1),))
+        steps = [
+            dict(zip((axis for axis, _, _ in along), step, strict=True))
+            for step in product(*(range(tile) for _, _, tile in along))
+        ]
 
-        def places(at: Point) -> list[str]:
-            """Where the sums of one tap are."""
-            place = Affine()
-            for axis in taps:
-                place = place * int(axis.extent) + Affine(((axis.name, 1),))
-            low, high = self.reach_of(place, at)
-            if low < 0 or high >= count:
-                raise KernelError(f"{self.kernel.name}: the sums of taps {low} to {high} have no place")
-            number = self.whole(place * len(points), at)
-            first = self.once(f"getelementptr {wide}, ptr {sums}, i64 {number}")
-            return [self.once(f"getelementptr {wide}, ptr {first}, i64 {k}") for k in range(len(points))]
+        def tile(at: Mapping[str, Int]) -> list[Point]:
+            """The points whose sums are in registers at once.  at: the tile's first, from the corner on."""
+            return [
+                point | {axis: (self.sum(corner[axis], at[axis]), k) for axis, k in step.items()}
+                for step in steps
+                for point in points
+            ]
 
-        def loaded(at: Point) -> list[Value]:
+        def places(at: Mapping[str, Int]) -> list[str]:
+            """Where their sums are."""
+            found = []
+            for step in steps:
+                point = {axis: (at[axis], k) for axis, k in step.items()}
+                low, high = self.reach_of(place, point)
+                if low < 0 or high >= count:
+                    raise KernelError(f"{self.kernel.name}: the sums {low} to {high} have no place")
+                number = self.whole(place * len(points), point)
+                first = self.once(f"getelementptr {wide}, ptr {sums}, i64 {number}")
+                found += [
+                    self.once(f"getelementptr {wide}, ptr {first}, i64 {k}") for k in range(len(points))
+                ]
+            return found
+
+        def loaded(at: Mapping[str, Int]) -> list[Value]:
             return [self.read(place, dtype, self.lanes, align) for place in places(at)]
 
-        def stored(at: Point, totals: list[Value]) -> None:
+        def stored(at: Mapping[str, Int], totals: list[Value]) -> None:
             for place, total in zip(places(at), totals, strict=True):
                 self.line(f"store {total}, ptr {place}, align {align}")
 
-        def add(at: Point) -> None:
-            stored(at, self.accumulate(stage, [point | at for point in points], loaded(at)))
+        def add(at: Mapping[str, Int]) -> None:
+            stored(at, self.accumulate(stage, tile(at), loaded(at)))
 
-        def strip(index: Int) -> None:
-            end = self.minimum(self.sum(index, strips.size), rows)
-            self.limits = {strips.axis: (index, end)}
-            self.each(taps, {}, add)
+        def strip(step: Strips, index: Int) -> None:
+            end = self.minimum(self.sum(index, step.size), int(self.kernel.extents[step.axis]))
+            self.limits = {step.axis: (index, end)}
+            self.each(along, {}, add)
             self.limits = {}
 
-        def finish(at: Point) -> None:
-            here = [point | at for point in points]
+        def finish(at: Mapping[str, Int]) -> None:
+            here = tile(at)
             self.bind(stage.name, here, lane_sums(self, loaded(at)))
             self.stages(here)
 
-        self.each(taps, {}, lambda at: stored(at, [zero] * len(points)))
-        self.loop(0, rows, strips.size, [], effect(strip), nonempty=False)
+        self.each(along, {}, lambda at: stored(at, [zero] * (len(steps) * len(points))))
+        (step,) = self.schedule.of(Strips)
+        rows = int(self.kernel.extents[step.axis])
+        self.loop(0, rows, step.size, [], effect(partial(strip, step)), nonempty=False)
         self.summed = {stage.name}
-        self.each(taps, {}, finish)
+        self.each(along, {}, finish)
         self.summed = set()
 
-    def each(self, axes: list[Axis], point: Point, act: Callable[[Point], None]) -> None:
-        """act(point) for every point of the axes, in loops."""
+    def even(self, axis: Axis) -> tuple[int, int]:
+        """The points of an axis that a unit with strips goes along, and those of a tile: each is met once."""
+        extent, tile = int(axis.extent), self.schedule.tiles.get(axis.name, 1)
+        block = min(self.schedule.block(axis.name), extent)
+        if extent % block or block % tile:
+            raise KernelError(
+                f"{self.kernel.name}: tiles of strips come out even", f"at: {axis}, {self.schedule}"
+            )
+        return block, tile
+
+    def each(
+        self,
+        axes: Sequence[tuple[str, int, int]],
+        at: Mapping[str, Int],
+        act: Callable[[Mapping[str, Int]], None],
+    ) -> None:
+        """act(at) for the first place of every tile, in loops.  axes: (name, points, points of a tile)."""
         if not axes:
-            act(point)
+            act(at)
             return
-        axis, *rest = axes
-        body = effect(lambda index: self.each(rest, point | {axis.name: (index, 0)}, act))
-        self.loop(0, int(axis.extent), 1, [], body, nonempty=False)
+        (axis, block, tile), *rest = axes
+        body = effect(lambda index: self.each(rest, {**at, axis: index}, act))
+        self.loop(0, block, tile, [], body, last=block - tile)
 
 
 def symbol(kernel: Kernel) -> str:

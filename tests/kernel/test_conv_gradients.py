@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edited import edited
 from image_programs import Builder, arguments
 from native import LEVELS_HERE, run_code
 from training_programs import gradients, random_step
 
 from lamina.ir.errors import KernelError
+from lamina.ir.kernel import interpret as interpret_kernel
 from lamina.ir.kernel import parse
 from lamina.passes.kernels.residues import residues
 from lamina.passes.llvm import generate
@@ -16,8 +18,11 @@ from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.reductions import Reductions
 from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.image_layout import permuted
 from lamina.passes.programs.program import Program, interpret
+from lamina.passes.schedules.steps import Prefetch
 from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.target import AVX512
 from lamina.runtime.native import Executable
 
 TARGETS = [host_target(), *LEVELS_HERE[1:]]
@@ -29,6 +34,11 @@ def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray
         made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
         values.update(zip(step.outputs, made, strict=True))
     return [values[array] for array in program.results]
+
+
+def arguments_of(kernel) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
 
 
 def check(program: Program, target, seed: int = 0) -> None:
@@ -107,6 +117,111 @@ def test_phases_for_remainders_that_no_place_leaves_are_linked(size, target):
     for want, got in zip(interpret(program, *given), Executable(laid, target)(*given), strict=True):
         bound = 64 * 4 * np.finfo(np.float32).eps * max(1, np.abs(want).max(initial=0))  # as in `check`
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("channels", [(24, 16), (8, 36), (12, 3), (10, 24)], ids=str)
+@pytest.mark.parametrize("window", [{}, {"stride": 2}, {"padding": 1}], ids=str)
+def test_channels_whose_tiles_meet_a_strip_together(channels, window, target):
+    """And those that do not come out even, which do not."""
+    outs, ins = channels
+    b = Builder("step", (16, ins, 9, 11))
+    w = b.param("w", (outs, ins, 1, 1))
+    y = b.op("conv2d", b.image, w, **window)
+    check(b.program(*gradients(b, y, b.image, w, **window)), target)
+
+
+def test_units_of_strips_are_blocks_of_both_channels():
+    b = Builder("step", (16, 16, 9, 9))
+    w = b.param("w", (24, 16, 1, 1))
+    y = b.op("conv2d", b.image, w)
+    laid = batch_innermost(b.program(*gradients(b, y, b.image, w)), AVX512)
+    (how,) = (call.how for call in laid.calls if call.name == "conv_weight_grad")
+    assert {axis: how.block(axis) for axis in ("i", "i1")} == {"i": 12, "i1": 4}  # 8 units
+
+
+GRADIENT = """\
+kernel dw(g: f32[{k},5,16], x: f32[{c},5,16]) -> (y: f32[{k},{c}]) {{
+  parallel i:{k} j:{c}
+  acc = sum(r:5 n:16) (g[i, r, n] * x[j, r, n])
+  y[i, j] = acc
+}}
+"""
+IN_STRIPS = "vectorise(n, 1) tile(i, 2) tile(j, 4) bound() join() strips(r, 2) block(i, 4) block(j, 8)"
+
+
+def in_strips(outs: int, ins: int) -> None:
+    kernel = parse(GRADIENT.format(k=outs, c=ins))
+    rng = np.random.default_rng(0)
+    g, x = (rng.standard_normal((n, 5, 16)).astype(np.float32) for n in (outs, ins))
+    (y,) = run_code(kernel, [g, x], host_target(), schedule(IN_STRIPS))
+    np.testing.assert_allclose(y, np.einsum("irn,jrn->ij", g, x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(4, 8), (12, 8), (4, 24), (12, 24)], ids=str)
+def test_blocks_of_strips(size):
+    in_strips(*size)
+
+
+@pytest.mark.parametrize("size", [(6, 8), (4, 12)], ids=str)
+def test_blocks_that_do_not_come_out_even_are_refused(size):
+    with pytest.raises(KernelError, match="tiles of strips come out even"):
+        in_strips(*size)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("self.sum(corner[axis], at[axis])", "at[axis]"),
+        ("place = place * block + Affine", "place = place * 1 + Affine"),
+        (
+            "self.minimum(self.sum(index, step.size), int(self.kernel.extents[step.axis]))",
+            "self.sum(index, step.size)",
+        ),
+    ],
+    ids=["the first block's points", "sums that share a place", "a strip beyond the sum"],
+)
+def test_wrong_blocks_of_strips_are_seen(right, wrong, monkeypatch):
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
+    bad = edited("lamina.passes.llvm.units", right, wrong)
+    monkeypatch.setattr(generate, "Units", bad.Units)
+    with pytest.raises((AssertionError, KernelError)):
+        in_strips(12, 24)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [(24, 6), (5, 33)], ids=str)
+def test_places_of_a_row_that_meet_all_channels(channels, stride, target):
+    """As of images that come from memory: the figures of a core with little cache make these such."""
+    small = replace(target, core=replace(target.core, cache=1 << 15))
+    ins, outs = channels
+    b = Builder("step", (32, ins, 50, 27))
+    w = b.param("w", (outs, ins, 1, 1))
+    y = b.op("conv2d", b.image, w, stride=stride)
+    program = b.program(y, *gradients(b, y, b.image, w, stride=stride))
+    hows = [call.how for call in batch_innermost(program, small).calls if call.name == "conv2d"]
+    assert [how.has(Prefetch) for how in hows] == [True]
+    check(program, small)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("shape", [(16, 6, 9, 8), (16, 3, 2, 5)], ids=str)
+def test_a_strided_depthwise_input_gradient_has_a_phase_for_each_remainder(shape, stride, target):
+    b = Builder("step", shape)
+    w = b.param("w", (shape[1], 1, 3, 3))
+    window = {"stride": stride, "padding": 1, "groups": shape[1]}
+    y = b.op("conv2d", b.image, w, **window)
+    program = b.program(*gradients(b, y, b.image, w, **window))
+    call = next(call for call in program.calls if call.name == "conv_input_grad")
+    turned = permuted(call.kernel, {"g": (1, 2, 3, 0), "out": (1, 2, 3, 0)})
+    code = code_of(replace(call, kernel=turned), target)
+    assert len(code.phases) == stride**2
+    given = [np.ascontiguousarray(a) for a in arguments_of(turned)]
+    (got,) = run_code(turned, given, target)
+    np.testing.assert_allclose(got, interpret_kernel(turned, *given)[0], rtol=1e-4, atol=1e-4)
 
 
 # ---- refusals
