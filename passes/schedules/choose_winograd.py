@@ -169,5 +169,6 @@ def _gains(how: Winograd, kernel: Kernel, shape: Shape, core: Core) -> bool:
     spent = 2 * positions * pairs * batch * tiles / core.image_gflops
     spent += tiles * batch / how.images * (channels + outs) * core.image_transform
     spent += pairs / how.images * core.image_weight
-    spent += (tiles * blocks + 2) * nbytes / (core.image_near if nbytes <= core.cache else core.image_far)
+    far = core.image_far if nbytes <= core.last else core.image_memory
+    spent += (tiles * blocks + 2) * nbytes / (core.image_near if nbytes <= core.cache else far)
     return spent < 5 / 6 * direct / core.image_gflops

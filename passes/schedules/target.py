@@ -11,15 +11,18 @@ from typing import Any, ClassVar
 class Core:
     """What a core of a CPU was measured to take: by these figures kernels, layouts and threads are chosen.
 
-    ghz: cycles of a nanosecond.  cache: bytes of its second level of cache.  near, far: bytes that it moves
-    in a nanosecond, in that cache and beyond it.  cycles: of a vector of a word; a word that is not listed is
-    a plain instruction, half a cycle.  library: cycles of a call of the C library, for each lane.  muladd:
-    nanoseconds of a multiplication or an addition, on 16 lanes, in sums over channels.
+    ghz: cycles of a nanosecond.  cache, last: bytes of its second and its last level of cache.  near, far:
+    bytes that it moves in a nanosecond, in the second one and beyond it.  cycles: of a vector of a word; a
+    word that is not listed is a plain instruction, half a cycle.  library: cycles of a call of the C library,
+    for each lane.  muladd: nanoseconds of a multiplication or an addition, on 16 lanes, in sums over
+    channels.
 
     Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
     position, into V or out of M; weight, of a byte of U, which comes from beyond the cache.  Of those whose
     lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a tile
-    and channel, and image_weight of one of a weight; image_near, image_far: bytes of U in a nanosecond.
+    and channel, and image_weight of one of a weight; image_near, image_far, image_memory: bytes of U in a
+    nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
+    lines that lie apart.
 
     Of products of matrices (choose_product.py): packs, packs_far, packs_turned, bytes of a factor that are
     packed in a nanosecond, where all of them are more than caches hold, and where columns become rows that
@@ -31,6 +34,7 @@ class Core:
 
     ghz: float
     cache: int
+    last: int
     near: float
     far: float
     cycles: Mapping[str, float] = field(hash=False)
@@ -43,6 +47,7 @@ class Core:
     image_weight: float
     image_near: float
     image_far: float
+    image_memory: float
     packs: float
     packs_far: float
     packs_turned: float
@@ -60,6 +65,7 @@ AHEAD = 8 << 10
 ZEN5 = Core(
     ghz=3.5,
     cache=1 << 20,
+    last=32 << 20,
     near=150.0,
     far=25.0,
     cycles={
@@ -76,6 +82,7 @@ ZEN5 = Core(
     image_weight=60,
     image_near=60,
     image_far=20,
+    image_memory=4,
     packs=60,
     packs_far=18,
     packs_turned=40,

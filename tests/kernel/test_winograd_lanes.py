@@ -1,5 +1,7 @@
 """Winograd's convolutions with the batch in the lanes, against the interpreter, at every width."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from image_programs import Builder, arguments, conv_kernel
@@ -13,7 +15,7 @@ from lamina.passes.programs import batch_innermost as layouts
 from lamina.passes.programs.batch_innermost import Options, batch_innermost
 from lamina.passes.programs.program import Program, interpret
 from lamina.passes.schedules import choose_winograd as module
-from lamina.passes.schedules.target import AVX512
+from lamina.passes.schedules.target import AVX512, ZEN4
 
 # batch, channels and output channels in vectors, height, width, padding
 SHAPES = {
@@ -67,16 +69,25 @@ def test_every_shape(always, shape, target):
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
 
-def ways(*shape, options: Options | None = None, outs: int = 64, size: int = 3, **window) -> list[str]:
+def ways(
+    *shape, options: Options | None = None, outs: int = 64, size: int = 3, target=AVX512, **window
+) -> list[str]:
     b = Builder("step", shape)
     w = b.param("w", (outs, shape[1], size, size))
     y = b.op("conv2d", b.image, w, **window)
-    laid = batch_innermost(b.program(*gradients(b, y, b.image, w, **window)), AVX512, options)
+    laid = batch_innermost(b.program(*gradients(b, y, b.image, w, **window)), target, options)
     return [str(call.how) for call in laid.calls if call.name in ("conv2d", "conv_input_grad")]
 
 
 def test_it_is_chosen_where_it_gains():
     assert ways(32, 64, 32, 32, padding=1) == ["winograd(4, 1, 8, 2, False, 16)"] * 2
+
+
+def test_a_core_that_multiplies_less_gains_more_and_memory_counts():
+    """A Zen 4's direct sums take twice as long; 512 by 512 weights of tiles fill more than its last cache."""
+    slow = replace(AVX512, core=ZEN4)
+    assert ways(32, 256, 14, 14, outs=256, padding=1, target=slow)[0].startswith("winograd")
+    assert not ways(32, 512, 7, 7, outs=512, padding=1, target=slow)[0].startswith("winograd")
 
 
 def test_many_channels_hold_fewer_vectors():
