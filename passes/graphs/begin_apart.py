@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from math import prod
 
+from ...ir.dims import hint
 from ...ir.graph import Builder, Constant, Graph, Node, Value, substituted
 from ...ir.op import REGISTRY
 from ...ir.recur import is_split, recurrent
@@ -55,7 +56,7 @@ def _gains(node: Node, fixed: AbstractSet[Value], used: AbstractSet[Value | None
     given = [p for p, is_known in zip(body.params, known, strict=True) if is_known]
     of_states = _following(body, {*body.params[sequences:last]}) & fixed_by(given, body.nodes)
     saved = sum(_multiplications(n) for n in body.nodes if of_states.issuperset(n.outputs))
-    copied = sum(prod(v.shape) for _, v in _whole(node) if v in used)
+    copied = sum(prod(map(hint, v.shape)) for _, v in _whole(node) if v in used)
     return bool(saved) and saved >= SHARE * copied
 
 
@@ -71,7 +72,7 @@ def _following(body: Graph, values: set[Value]) -> set[Value]:
 def _multiplications(node: Node) -> int:
     if node.op.name not in PRODUCTS or node.inputs[0] is None:
         return 0
-    return prod(node.outputs[0].shape) * node.inputs[0].shape[-1]
+    return prod(map(hint, (*node.outputs[0].shape, node.inputs[0].shape[-1])))
 
 
 def _whole(node: Node) -> Iterator[tuple[int, Value]]:
@@ -81,7 +82,7 @@ def _whole(node: Node) -> Iterator[tuple[int, Value]]:
 
 
 def _begun(b: Builder, node: Node) -> list[Value]:
-    attrs, inputs = node.attrs, node.inputs
+    attrs, inputs = node.attrs, [v for v in node.inputs if v is not None]
     split, states, count = attrs["sequences"], len(attrs["kept"]), attrs["count"]
     sequences, fixed = inputs[:split], inputs[split + states :]
     first, rest = (count - 1, slice(0, count - 1)) if attrs["back"] else (0, slice(1, count))

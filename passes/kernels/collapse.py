@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from ...ir.dims import Dim, is_at_least, symbol, symbols_of
 from ...ir.kernel.affine import ZERO, Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Index, Kernel, names
-from ...ir.kernel.scalar import Coordinate, Expr, read, walk
+from ...ir.kernel.scalar import Const, Coordinate, Expr, Op, read, walk
 from ...ir.kernel.substitute import Substitution
 from ...ir.memo import MEMO
 from .index_check import from_data
@@ -30,7 +30,7 @@ EXTENT = symbol("extent")  # what `generalised` puts for the slowest axis
 @lru_cache(MEMO)
 def collapsed(kernel: Kernel) -> Kernel:
     """The same kernel over as few axes and dims as it needs; its arrays are the same memory, but flat."""
-    return _merged(_flattened(_without_units(kernel)))
+    return _merged(_flattened(_without_units(_by_places(kernel))))
 
 
 def _size(buffer: Buffer) -> Extent:
@@ -43,6 +43,36 @@ def accesses(kernel: Kernel) -> Iterator[tuple[str, Index]]:
         yield access.buffer, access.index
     for store in kernel.stores:
         yield store.buffer, store.index
+
+
+# ---- dims of one place
+def _by_places(kernel: Kernel) -> Kernel:
+    """Outputs that are stored to at places of two dims, x // n and x % n, with one dim for both, x: a max
+    pool's gradient divides nothing."""
+    written = Counter(name for name, _ in accesses(kernel))
+    for store in kernel.stores:
+        buffer, index = kernel.buffers[store.buffer], store.index
+        places = (d for d in range(len(index) - 1) if _is_place(index[d], index[d + 1], buffer.shape[d + 1]))
+        at = next(places, None)
+        if at is not None and buffer.layout is None and written[buffer.name] == 1:
+            slow, fast = buffer.shape[at : at + 2]
+            one = replace(buffer, shape=(*buffer.shape[:at], slow * fast, *buffer.shape[at + 2 :]))
+            instead = Substitution(buffers={one.name: one}, at={one.name: partial(_one_place, at)})
+            return _by_places(instead.kernel(kernel))
+    return kernel
+
+
+def _is_place(slow: Affine | Expr, fast: Affine | Expr, size: Extent) -> bool:
+    if not (isinstance(slow, Op) and slow.name == "floor_div" and isinstance(fast, Op)):
+        return False
+    by = slow.args[1]
+    return fast.name == "remainder" and slow.args == fast.args and isinstance(by, Const) and by.value == size
+
+
+def _one_place(at: int, index: Index) -> Index:
+    slow = index[at]
+    assert isinstance(slow, Op)
+    return (*index[:at], slow.args[0], *index[at + 2 :])
 
 
 # ---- axes of one point

@@ -37,7 +37,7 @@ class Reductions(Results):
     # ---- reductions
     def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
         """The result at every point."""
-        totals = self.totals(stage, points)
+        totals = self.lane_totals(stage, points)
         if self.lane_axis not in names(stage.axes):
             return totals
         if self.is_joined(stage):
@@ -49,7 +49,7 @@ class Reductions(Results):
         across = self.lane_axis in names(stage.axes)
         return across and self.schedule.has(Join) and COMBINE[stage.combine] == "add"
 
-    def totals(self, stage: Reduce, points: list[Point]) -> list[Value]:
+    def lane_totals(self, stage: Reduce, points: list[Point]) -> list[Value]:
         """The result at every point, each lane's own where the lanes lie along a summed axis."""
         word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
         across = self.lane_axis in names(stage.axes)

@@ -229,7 +229,7 @@ class Units(Emitter):
         first, stage = next((n, stage) for n, stage in enumerate(every) if isinstance(stage, Reduce))
         width, others = self.schedule.tiles[axis], [name for name in self.schedule.tiles if name != axis]
         points = sorted(points, key=lambda at: [at[name][1] for name in (*others, axis)])
-        sums = lane_sums(self, self.totals(stage, points), width)
+        sums = lane_sums(self, self.lane_totals(stage, points), width)
         with self.vectors_along(axis, width):
             self.bind(stage.name, points[::width], sums)
             self.stages(points[::width], range(first + 1, len(every)))

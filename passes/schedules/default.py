@@ -160,10 +160,12 @@ def _vector_axes(kernel: Kernel) -> list[str]:
 
 
 def lanes_apart(kernel: Kernel, vector: str) -> bool:
-    """Whether neighbours along the axis accumulate into different elements, in no order."""
+    """Whether neighbours along the axis accumulate into different elements, in no order.
+
+    One dimension of the index that is another place for each of them is enough.
+    """
     return not any(store.combine == "set" for store in kernel.stores) and all(
-        kernel.buffers[store.buffer].offset(store.index).coefficient(vector)
-        and not any(isinstance(p, Expr) and vector in kernel.free_axes(p) for p in store.index)
+        any(isinstance(part, Affine) and part.coefficient(vector) for part in store.index)
         for store in kernel.stores
         if store.combine is not None and (vector in kernel.parallel_names or vector in names(store.axes))
     )

@@ -160,7 +160,7 @@ BUGS = (
     Bug("a tail that is not masked", "passes.llvm.reductions:Reductions.accumulate",
         "if across and self.mask and not silent:",
         "if False:", "a sum of powers", "native code", "sum"),
-    Bug("wrong start of a reduction", "passes.llvm.reductions:Reductions.totals",
+    Bug("wrong start of a reduction", "passes.llvm.reductions:Reductions.lane_totals",
         "start = self.constant(identity(word, dtype), dtype, wide)",
         "start = self.constant(1, dtype, wide)", "a mean", "native code", "mean"),
     Bug("a dropped accumulator", "passes.llvm.reductions:Reductions.paired", "while len(totals) > 1:",

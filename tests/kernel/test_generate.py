@@ -11,6 +11,7 @@ from probes import PROBES
 from test_kernel_llvm import close
 
 from lamina.ir.kernel import interpret, parse, verify
+from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import parse as schedule
@@ -234,3 +235,36 @@ def test_a_short_axis_beside_one_of_a_store_is_no_tile():
     for target in LEVELS_HERE:
         (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target)
         np.testing.assert_array_equal(got, want)
+
+
+PLACES = """\
+kernel spread(x: f32[3,5,{n}], at: i64[3,5,{n}]) -> (y: f32[3,4,6,{n}]) {{
+  parallel c:3 p:5 n:{n}
+  y[c, floor_div(at[c, p, n], 6), remainder(at[c, p, n], 6), n] add= x[c, p, n]
+}}
+"""
+
+
+@each_level
+@pytest.mark.parametrize("n", [1, 7, 16, 33, 64])
+def test_places_are_added_up_along_an_axis_that_keeps_them_apart(n, target):
+    """On vectors, which gather and scatter: no two lanes are one place, and two points of a lane may be."""
+    kernel = verify(parse(PLACES.format(n=n)))
+    rng = np.random.default_rng(n)
+    x, at = rng.standard_normal((3, 5, n)).astype(np.float32), rng.integers(0, 24, (3, 5, n))
+    (y,) = run_code(kernel, [x, at], target)
+    wanted = np.zeros((3, 24, n), np.float32)
+    for c, p, lane in itertools.product(range(3), range(5), range(n)):
+        wanted[c, at[c, p, lane], lane] += x[c, p, lane]
+    np.testing.assert_array_equal(y, wanted.reshape(3, 4, 6, n))
+
+
+def test_a_place_of_two_dims_is_divided_by_nothing():
+    one = collapsed(verify(parse(PLACES.format(n=64))))
+    assert "floor_div" not in str(one) and one.outputs[0].shape == (3, 24, 64)
+    assert default_schedule(one, AVX512).vectorised is not None
+    read = PLACES.format(n=64).replace("add= x[c, p, n]", "= (x[c, p, n] + f32(at[c, p, n]))")
+    other = parse(read.replace("remainder(at[c, p, n], 6)", "remainder(at[c, p, n], 5)"))
+    assert "floor_div" in str(collapsed(other))
+    meet = parse(PLACES.format(n=64).replace(", n] add=", ", remainder(at[c, p, n], 6)] add="))
+    assert default_schedule(collapsed(meet), AVX512).vectorised is None
