@@ -27,7 +27,10 @@ SHARE = 8  # multiplications that are saved for each element that is copied
 
 
 def begin_apart(graph: Graph, frozen: AbstractSet[int] = frozenset()) -> Graph:
-    """The graph with such first runs before their loops.  frozen: the positions of params that hold weights."""
+    """The graph with such first runs before their loops.
+
+    frozen: the positions of params that hold weights.
+    """
     if all(node.op is not recurrent for node in graph.nodes):
         return graph
     fixed = fixed_by({graph.params[n] for n in frozen}, graph.nodes)
