@@ -75,11 +75,10 @@ class Function:
         """The whole function: internal, or the entry of a phase, which is given %args as well."""
         inline, linkage = ("", "") if entry else (" noinline", "internal ")
         given = f"ptr %args, {self.contract.parameters}" if entry else self.contract.parameters
-        slots = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.writer.slots.items()]
-        if self.contract.buffers:  # a stage reads from there what is outside of its buffer
-            slots.insert(0, "  %nowhere = alloca i64, align 8")
         head = f"define {linkage}void @{name}({given}){inline} {self.writer.attributes} {{"
-        return "\n".join([head, "entry:", *slots, *self.writer.written, "  ret void", "}", ""])
+        return "\n".join(
+            [head, "entry:", *self.writer.on_the_stack(), *self.writer.written, "  ret void", "}", ""]
+        )
 
     def at(self, start: str, *offsets: Int) -> str:
         """start + offsets, in floats."""

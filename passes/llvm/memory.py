@@ -187,7 +187,8 @@ class Memory(Expressions):
             value = self.load_scalar(dtype, address, scalar_guard, other)
         elif scalar_guard and lane_guard is None and spread is None and lanes == 1:
             address = self.address(element, start, base, constant)
-            value = self.load_or(dtype, address, scalar_guard, self.splat(other))
+            address = self.address_or(address, scalar_guard, self.splat(other))
+            value = self.load_vector(dtype, address, 1, None, self.mask, other)
         else:
             mask = self.both(lane_guard, self.mask)
             if scalar_guard:
@@ -269,20 +270,15 @@ class Memory(Expressions):
     def load_scalar(self, dtype, address, guard, other) -> Value:
         if guard is None:
             return self.read(address, dtype)
-        # out of bounds the buffer's first element may not exist either: the address is a slot of our own
-        safe = self.select(guard, Value(address, "ptr"), Value("%nowhere", "ptr"))
-        return self.select(guard, self.read(safe.text, dtype), other)
+        return self.read(self.address_or(address, guard, other), dtype)
 
-    def load_or(self, dtype: str, address: str, guard: Value, other: Value) -> Value:
-        """A vector that is inside of its buffer as a whole, or not at all, and then `other`.
+    def address_or(self, address: str, guard: Value, other: Value) -> str:
+        """Where to read what is inside of its buffer as a whole, or not at all: then `other`, on the stack.
 
-        It is read from a place of our own then: a masked load from a page that does not exist is a fault that
-        the processor finds to be none, which takes it some 1,000 cycles.
+        A masked load from a page that does not exist would be a fault that the processor finds to be none,
+        which takes it some 1,000 cycles; and one of the buffer's own elements may not exist either.
         """
-        nowhere = Value(self.slot(type_of(dtype, self.lanes), 0), "ptr")
-        safe = self.select(guard, Value(address, "ptr"), nowhere)
-        value = self.load_vector(dtype, safe.text, 1, None, self.mask, other)
-        return self.select(guard, value, other)
+        return self.select(guard, Value(address, "ptr"), self.place_of(other)).text
 
     def load_vector(self, dtype, address, lanes, spread, mask, other) -> Value:
         if lanes == 1 and spread is None and mask is None:

@@ -81,8 +81,7 @@ class Units(Emitter):
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arguments += [f"i64 %{name}" for name in self.kernel.symbols]
-        arrays = ["  %nowhere = alloca i64, align 8"]
-        arrays += [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.slots.items()]
+        arrays = self.on_the_stack()
         for array, element, length in self.scratch.values():
             arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
         given = ", ".join([*arguments, "i64 %lo", "i64 %hi"])

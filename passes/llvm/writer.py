@@ -115,7 +115,7 @@ class Writer:
         self.ahead: list[Lines | None] = [None]
         self.hoists = False
         self.depths: dict[Int, int] = {LOW: 0, HIGH: 0}  # the scope of an integer, where that is known
-        self.slots: dict[tuple[str, int], str] = {}  # (type, number) -> a place on the stack
+        self.slots: dict[tuple[str, int | str], str] = {}  # (type, number or constant) -> a stack's place
         self.ranges = Ranges()
         self._extents: dict[Dim, Name] = {}
 
@@ -245,6 +245,17 @@ class Writer:
     def slot(self, kind: str, number: int) -> str:
         """A place on the stack for a value of an LLVM type; the function's start reserves it."""
         return self.slots.setdefault((kind, number), f"%slot{len(self.slots)}")
+
+    def place_of(self, constant: Value) -> Value:
+        """A place on the stack that holds a constant."""
+        name = self.slots.setdefault((constant.type, constant.text), f"%slot{len(self.slots)}")
+        return Value(name, "ptr")
+
+    def on_the_stack(self) -> list[str]:
+        """With what the function begins: its places on the stack, and the constants that some hold."""
+        places = [f"  {slot} = alloca {kind}, align 64" for (kind, _), slot in self.slots.items()]
+        held = [(slot, f"{kind} {n}") for (kind, n), slot in self.slots.items() if isinstance(n, str)]
+        return [*places, *(f"  store {value}, ptr {slot}, align 64" for slot, value in held)]
 
     # ---- integers
     def new_integer(self, word: str, left: Int, right: Int) -> Int:

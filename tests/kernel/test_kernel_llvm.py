@@ -7,7 +7,7 @@ import threading
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from native import LEVELS_HERE, each_level, guarded, untouched
+from native import LEVELS_HERE, each_level, guarded, run_code, untouched
 from probes import INPLACE, PROBES, normal
 
 from lamina.ir.errors import KernelError
@@ -380,3 +380,26 @@ def test_vectors_that_registers_do_not_hold_are_aligned_on_the_stack(target):
         line.split()[0] for line in assembly.splitlines() if re.search(r"[yz]mm", line) and "(%rsp)" in line
     ]
     assert moves and not {"vmovups", "vmovdqu"} & {*moves}
+
+
+FILLED = """kernel filled(x: {0}[9,21], y: {0}[9,21]) -> (out: {0}[11,21]) {{
+  parallel i:11 j:21
+  a = max(r:3) x[i+r-2, j else {1}]
+  b = max(r:3) y[i+r-2, j else {2}]
+  out[i, j] = (a + b)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    "dtype, fillings", [("f32", (-2, 0.5)), ("f64", (0, -2)), ("i32", (-1, 4)), ("u8", (1, 0))]
+)
+@each_level
+def test_rows_outside_are_read_as_what_fills_them(target, dtype, fillings):
+    """Each array has its own filling, in whole vectors, in the last part and in scalars."""
+    kernel, rng = parse(FILLED.format(dtype, *fillings)), np.random.default_rng(3)
+    arrays = [rng.integers(0, 3, (9, 21)).astype(NUMPY[dtype]) for _ in "xy"]
+    (want,) = interpret(kernel, *arrays)
+    for how in (None, "vectorise(j)", "vectorise(j, 2) tile(i, 4)", "vectorise(i)", "scalar(j)"):
+        (got,) = run_code(kernel, arrays, target, how and schedule(how))
+        np.testing.assert_array_equal(got, want, err_msg=how)
