@@ -13,9 +13,8 @@ both gradients have the form of the convolution itself.  Everything that meets a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 from ...ir.dims import Dim, Undecided, hint, likely
@@ -24,16 +23,14 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.types import NUMPY, bits, is_floating
 from ..kernels.product import Windowed, product_of
 from ..kernels.residues import residues, summation
+from ..schedules.choose_blocks import blocks, strips
 from ..schedules.choose_winograd import choose_images
 from ..schedules.default import balanced_tile
 from ..schedules.steps import (
-    Block,
     Bound,
     Join,
-    Prefetch,
     Residues,
     Schedule,
-    Strips,
     Vectorise,
     tiles,
 )
@@ -50,13 +47,7 @@ from .winograd_gradients import in_tiles
 PLANE_BYTES = 16 << 10
 NO_LIMIT = 1 << 62
 
-L1_BYTES = 32 << 10  # of planes that the taps of a weight gradient go over again and again
 FEW = 32  # channels that are summed over
-SHORT = 4  # places of a block, at least
-UNITS = 24  # of a convolution, so that they come out about even for a few threads
-PLACES_AHEAD = 8
-STRIP_UNITS = 8  # of the gradient of a weight without taps
-MOST_TOGETHER = 24  # channels of either image that meet a strip together
 MANY = 3  # vectors of images, of which the last may be nearly empty
 
 
@@ -186,36 +177,6 @@ def way(kernel: Kernel, roles: Windowed, target: Target, options: Options) -> Sc
     return windows(kernel, roles, target)
 
 
-def stays_near(
-    kernel: Kernel, roles: Windowed, tile: Mapping[str, int], images: int, target: Target
-) -> Iterator[Block | Prefetch]:
-    """Of a sum over channels alone: places of a row that meet all output channels before the next ones do, so
-    that their inputs come from memory once, and what comes after them is asked for meanwhile.
-
-    tile: of the output's channels.  images: those of a unit.  96 channels to 16 on 112 x 112, batch 32: 24 ms
-    in place of 45; 16 to 96 20 for 34 (EPYC "Zen 4", one thread, 2026-11-26).
-    """
-    outs = {axis.name for axis in kernel.parallel}
-    places = [a for a in kernel.parallel if a.name not in (roles.batch, *roles.channels) and a.extent != 1]
-    summed = [axis for axis in roles.stage.axes if axis.extent != 1]
-    alone = [axis.name for axis in summed] == [c for c in roles.channels if c not in outs]
-    if not alone or len(tile) != 1 or not places or len(residues(kernel)) > 1:  # whose places are others
-        return
-    itemsize = NUMPY[kernel.buffers[roles.images[0]].dtype].itemsize
-    one = prod(hint(axis.extent) for axis in summed) * images * itemsize  # the inputs of a place
-    image = prod(map(hint, kernel.buffers[roles.images[0]].shape)) * itemsize
-    *rows, row = (hint(axis.extent) for axis in places)
-    blocks = -(-row // max(1, target.core.cache // 2 // one))
-    size = -(-row // blocks)
-    if image <= target.core.cache or size < SHORT or prod(rows) * blocks < UNITS:
-        return
-    ((channel, _),) = tile.items()
-    yield Block(channel, int(kernel.extents[channel]))
-    yield Block(places[-1].name, size)
-    if image > 8 * target.core.cache:
-        yield Prefetch(roles.images[0], PLACES_AHEAD * images * itemsize)
-
-
 def windows(kernel: Kernel, roles: Windowed, target: Target) -> Schedule:
     """What the registers of a direct convolution hold.
 
@@ -234,37 +195,18 @@ def windows(kernel: Kernel, roles: Windowed, target: Target) -> Schedule:
         sizes = {
             axis: balanced_tile(extent[axis], registers // vectors) for axis in axes if axis not in summed
         }
-        near = stays_near(kernel, roles, sizes, vectors * lanes, target)
+        near = blocks(kernel, roles, sizes, vectors * lanes, target)
         return Schedule(Residues(), Vectorise(roles.batch, vectors, lanes), *tiles(sizes), Bound(), *near)
     side = next(n for n in (4, 3, 2, 1) if n * n <= max(1, registers // 4 * 3))
     side = side if len(axes) == 2 else 2 * side
     sizes = {axis: min(extent[axis], side) for axis in axes}
     if prod(int(axis.extent) for axis in roles.stage.axes) <= 2 * lanes:  # adding up lanes is most of it
         lanes = max(4, lanes // 4)
-    rows = next((axis for axis in roles.stage.axes if axis.name != roles.batch), None)
-    steps = [Residues(), Vectorise(roles.batch, 1, lanes), *tiles(sizes), Bound(), Join()]
-    if rows is not None:
-        one = prod(int(a.extent) for a in roles.stage.axes if a is not rows) * NUMPY[dtype].itemsize
-        planes = max(2, sum(sizes.values()))  # one of each factor where there are no channels
-        steps.append(Strips(rows.name, max(1, min(int(rows.extent), L1_BYTES // (planes * one)))))
-    blocks = {axis.name: int(axis.extent) for axis in kernel.parallel if axis.name not in sizes}
-    if rows is not None and set(blocks.values()) <= {1}:
-        blocks |= shared_strips({axis: int(extent[axis]) for axis in sizes}, sizes)
-    return Schedule(*steps, *(Block(axis, size) for axis, size in blocks.items()))
-
-
-def shared_strips(extent: Mapping[str, int], tile: Mapping[str, int]) -> dict[str, int]:
-    """Channels of both images whose tiles meet a strip before the next one comes, so that it is read again
-    from the nearest caches; as many as leave units for a few threads.
-
-    96 x 16 channels on 112 x 112, batch 32: 22 ms in place of 31 to 40, 24 x 144 on 56 x 56 10 in place of 16
-    (EPYC "Zen 4", one thread, 2026-11-26).
-    """
-    sizes = [
-        [n for n in range(tile[axis], min(full, MOST_TOGETHER) + 1, tile[axis]) if full % n == 0]
-        for axis, full in extent.items()
-    ]
-    units = prod(extent.values())
-    fit = [dict(zip(extent, found, strict=True)) for found in product(*sizes)]
-    fit = [found for found in fit if units >= STRIP_UNITS * prod(found.values())]
-    return min(fit, key=lambda found: sum(1 / n for n in found.values()), default={})
+    return Schedule(
+        Residues(),
+        Vectorise(roles.batch, 1, lanes),
+        *tiles(sizes),
+        Bound(),
+        Join(),
+        *strips(kernel, roles, sizes, lanes, target),
+    )

@@ -20,7 +20,7 @@ from lamina.passes.llvm.reductions import Reductions
 from lamina.passes.programs.batch_innermost import batch_innermost
 from lamina.passes.programs.image_layout import permuted
 from lamina.passes.programs.program import Program, interpret
-from lamina.passes.schedules.steps import Prefetch
+from lamina.passes.schedules.steps import Block, Prefetch
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX512
 from lamina.runtime.native import Executable
@@ -54,10 +54,16 @@ def check(program: Program, target, seed: int = 0) -> None:
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
 
+def with_cache(target, cache: int):
+    """A core of whose second cache images of tests are larger, so that they are cut as large ones are."""
+    return replace(target, core=replace(target.core, cache=cache))
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("seed", range(8))
-def test_random_steps(seed, target):
-    check(random_step(seed), target, seed)
+@pytest.mark.parametrize("cache", [None, 1 << 15, 1 << 13])
+def test_random_steps(seed, cache, target):
+    check(random_step(seed), target if cache is None else with_cache(target, cache), seed)
 
 
 @pytest.mark.parametrize(
@@ -121,23 +127,41 @@ def test_phases_for_remainders_that_no_place_leaves_are_linked(size, target):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("channels", [(24, 16), (8, 36), (12, 3), (10, 24)], ids=str)
+@pytest.mark.parametrize("taps", [1, 3])
 @pytest.mark.parametrize("window", [{}, {"stride": 2}, {"padding": 1}], ids=str)
-def test_channels_whose_tiles_meet_a_strip_together(channels, window, target):
+def test_channels_whose_tiles_meet_a_strip_together(channels, window, taps, target):
     """And those that do not come out even, which do not."""
     outs, ins = channels
     b = Builder("step", (16, ins, 9, 11))
-    w = b.param("w", (outs, ins, 1, 1))
+    w = b.param("w", (outs, ins, taps, taps))
     y = b.op("conv2d", b.image, w, **window)
-    check(b.program(*gradients(b, y, b.image, w, **window)), target)
+    check(b.program(*gradients(b, y, b.image, w, **window)), with_cache(target, 1 << 14))
 
 
-def test_units_of_strips_are_blocks_of_both_channels():
-    b = Builder("step", (16, 16, 9, 9))
-    w = b.param("w", (24, 16, 1, 1))
-    y = b.op("conv2d", b.image, w)
-    laid = batch_innermost(b.program(*gradients(b, y, b.image, w)), AVX512)
+TWO = {"stride": 2}
+
+
+@pytest.mark.parametrize(
+    ("shape", "taps", "window", "wanted"),
+    [
+        ((16, 16, 9, 9), 1, {}, "strips(r1, 7) block(i2, 1) block(i3, 1)"),  # all of it stays in the cache
+        ((16, 16, 56, 56), 1, {}, "strips(r1, 1) block(i2, 1) block(i3, 1) block(i, 12) block(i1, 4)"),
+        (
+            (16, 16, 56, 56),
+            3,
+            {"stride": 2},
+            "strips(r1, 1) block(i2, 3) block(i3, 3) block(i, 12) block(i1, 4)",
+        ),
+    ],
+)
+def test_units_of_strips_are_blocks_of_both_channels(shape, taps, window, wanted):
+    """Of which there are eight."""
+    b = Builder("step", shape)
+    w = b.param("w", (24, 16, taps, taps))
+    y = b.op("conv2d", b.image, w, **window)
+    laid = batch_innermost(b.program(*gradients(b, y, b.image, w, **window)), AVX512)
     (how,) = (call.how for call in laid.calls if call.name == "conv_weight_grad")
-    assert {axis: how.block(axis) for axis in ("i", "i1")} == {"i": 12, "i1": 4}  # 8 units
+    assert str(how).endswith(f"join() {wanted}")
 
 
 GRADIENT = """\
@@ -192,17 +216,18 @@ def test_wrong_blocks_of_strips_are_seen(right, wrong, monkeypatch):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("taps", [1, 3])
 @pytest.mark.parametrize("channels", [(24, 6), (5, 33)], ids=str)
-def test_places_of_a_row_that_meet_all_channels(channels, stride, target):
+def test_places_of_a_row_that_meet_all_channels(channels, taps, stride, target):
     """As of images that come from memory: the figures of a core with little cache make these such."""
-    small = replace(target, core=replace(target.core, cache=1 << 15))
+    small = with_cache(target, 1 << (15 if taps == 1 else 17))
     ins, outs = channels
     b = Builder("step", (32, ins, 50, 27))
-    w = b.param("w", (outs, ins, 1, 1))
+    w = b.param("w", (outs, ins, taps, taps))
     y = b.op("conv2d", b.image, w, stride=stride)
     program = b.program(y, *gradients(b, y, b.image, w, stride=stride))
     hows = [call.how for call in batch_innermost(program, small).calls if call.name == "conv2d"]
-    assert [how.has(Prefetch) for how in hows] == [True]
+    assert [(how.has(Block), how.has(Prefetch)) for how in hows] == [(True, taps == 1)]
     check(program, small)
 
 
