@@ -38,7 +38,7 @@ from ..schedules.target import BASELINE, Target
 from .image_layout import ImageLayout, Order, permuted, taps_first
 from .program import Array, Call, Program, Step
 from .split_calls import in_turn
-from .winograd_gradients import in_tiles
+from .winograd_tiles import in_tiles
 
 # A plane of one channel up to this size lies contiguous: [c, h, w, n].  Of larger ones, whose size is most
 # often a power of two, one place in every channel would fall on the same lines of the cache, and the channels
@@ -131,7 +131,8 @@ class _Layout(ImageLayout):
                 kernel = permuted(call.kernel, orders | {roles.weight: taps_first(call.kernel, roles)})
                 how = self.way(kernel, roles)
                 taps = prod(int(a.extent) for a in roles.stage.axes if a.name not in roles.channels)
-                work[how.winograd is None and taps > 1] += prod(map(hint, kernel.extents.values()))
+                direct = taps > 1 and how.winograd is None and self.in_tiles(kernel, how) is None
+                work[direct] += prod(map(hint, kernel.extents.values()))
         return work[True] > work[False]
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
@@ -145,11 +146,13 @@ class _Layout(ImageLayout):
         return way(kernel, roles, self.target, self.options)
 
     def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
-        """A weight's gradient by Winograd, where that is quicker."""
-        if roles is None or not roles.gradient or not self.options.winograd:
-            return (call,)
-        kernels = in_tiles(call.kernel, self.target)
+        """By Winograd's products between tiles, where that is quicker."""
+        kernels = None if roles is None else self.in_tiles(call.kernel, call.how)
         return (call,) if kernels is None else in_turn(call, kernels)
+
+    def in_tiles(self, kernel: Kernel, how: Schedule) -> list[Kernel] | None:
+        is_free = self.options.winograd and how.winograd is None
+        return in_tiles(kernel, self.target) if is_free else None
 
 
 def _planes(shape: tuple) -> Order:

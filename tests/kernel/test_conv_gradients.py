@@ -17,9 +17,11 @@ from lamina.passes.llvm import generate
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.reductions import Reductions
+from lamina.passes.programs import batch_innermost as innermost
 from lamina.passes.programs.batch_innermost import batch_innermost
 from lamina.passes.programs.image_layout import permuted
 from lamina.passes.programs.program import Program, interpret
+from lamina.passes.programs.winograd_tiles import tiled
 from lamina.passes.schedules.steps import Block, Prefetch
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX512
@@ -41,7 +43,7 @@ def arguments_of(kernel) -> list[np.ndarray]:
     return [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
 
 
-def check(program: Program, target, seed: int = 0) -> None:
+def check(program: Program, target, seed: int = 0, roundings: int = 64) -> None:
     """Against the interpreter's float64 sums.
 
     A sum of n products of numbers near 1 errs by some sqrt(n) roundings of its size: n < 4096 here, and the
@@ -50,7 +52,7 @@ def check(program: Program, target, seed: int = 0) -> None:
     given = arguments(program, seed)
     laid = batch_innermost(program, target)
     for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
-        bound = 64 * 4 * np.finfo(np.float32).eps * max(1, np.abs(want).max(initial=0))
+        bound = roundings * 4 * np.finfo(np.float32).eps * max(1, np.abs(want).max(initial=0))
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
 
@@ -64,6 +66,14 @@ def with_cache(target, cache: int):
 @pytest.mark.parametrize("cache", [None, 1 << 15, 1 << 13])
 def test_random_steps(seed, cache, target):
     check(random_step(seed), target if cache is None else with_cache(target, cache), seed)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("seed", range(8))
+def test_random_steps_in_tiles(seed, target, monkeypatch):
+    """Whether that pays or not.  Winograd's sums round what cancels; 30 times as much is allowed."""
+    monkeypatch.setattr(innermost, "in_tiles", lambda kernel, target: tiled(kernel))
+    check(random_step(seed), target, seed, 30 * 64)
 
 
 @pytest.mark.parametrize(

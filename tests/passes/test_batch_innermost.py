@@ -9,7 +9,7 @@ from lamina.ir.kernel import parse
 from lamina.passes.programs import batch_innermost as innermost
 from lamina.passes.programs import image_layout
 from lamina.passes.programs.batch_innermost import batch_innermost
-from lamina.passes.programs.winograd_gradients import tiled
+from lamina.passes.programs.winograd_tiles import tiled
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 
 SEEDS = range(30)

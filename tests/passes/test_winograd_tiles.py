@@ -1,4 +1,4 @@
-"""winograd_gradients: its kernels in turn beside the sum itself, refusals, prices, planted bugs."""
+"""winograd_tiles: its kernels in turn beside the sums themselves, refusals, prices, planted bugs."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from lamina.ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from lamina.ir.kernel.interpret import interpret
 from lamina.ir.kernel.scalar import op, read, ref
 from lamina.ir.kernel.verify import verify
-from lamina.passes.programs import winograd_gradients
-from lamina.passes.programs.winograd_gradients import in_tiles, tiled
+from lamina.passes.programs import winograd_tiles
+from lamina.passes.programs.winograd_tiles import in_tiles, tiled
 from lamina.passes.schedules.target import AVX512
 
 # outs, channels, places of the cotangents, images, where windows begin
@@ -53,6 +53,35 @@ def weight_gradient(outs, channels, places, images, origin, dtype="f32", stride=
     )
 
 
+def convolution(outs, channels, places, images, origin, backwards=False, filling=0.0):
+    """The kernel, on images with the batch innermost and taps first; another result has a residual."""
+    at = {name: Affine(((name, 1),)) for name in ("i", "i1", "i2", "i3", "r1", "r2", "r")}
+    size = tuple(max(1, n + 2 + low) for n, low in zip(places, origin))
+    by, first = (-1, 2) if backwards else (1, 0)
+    window = [Affine.of({f"i{d + 2}": 1, f"r{d + 1}": by}, origin[d] + first) for d in range(2)]
+    product = op(
+        "mul",
+        read("x", (at["r"], *window, at["i"]), filling),
+        read("w", (at["r1"], at["r2"], at["r"], at["i1"])),
+    )
+    place = (at["i1"], at["i2"], at["i3"], at["i"])
+    return Kernel(
+        "conv2d",
+        (
+            Buffer("x", "f32", (channels, *size, images)),
+            Buffer("w", "f32", (3, 3, channels, outs)),
+            Buffer("old", "f32", (outs, *places, images)),
+        ),
+        (Buffer("out", "f32", (outs, *places, images)), Buffer("new", "f32", (outs, *places, images))),
+        (Axis("i1", outs), Axis("i2", places[0]), Axis("i3", places[1]), Axis("i", images)),
+        (
+            Reduce("t", "sum", (Axis("r1", 3), Axis("r2", 3), Axis("r", channels)), product),
+            Store("out", place, ref("t")),
+            Store("new", place, op("add", read("old", place), ref("t"))),
+        ),
+    )
+
+
 def run(kernels, arrays):
     held = dict(arrays)
     for kernel in kernels:
@@ -87,7 +116,17 @@ def test_the_kernels_give_the_sum(sizes):
     assert error(made, kernel) < 1e-5
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_the_kernels_give_the_convolution(sizes, backwards):
+    kernel = convolution(*sizes, backwards=backwards)
+    made = tiled(kernel)
+    assert [part.name for part in made] == ["tiles_of_w", "tiles_of_x", "products", "places", "conv2d"]
+    assert error(made, kernel) < 2e-5
+
+
 REFUSED = {
+    "what is outside is not zero": convolution(*SIZES[1], filling=-1.0),
     "doubles": weight_gradient(*SIZES[1], dtype="f64"),
     "every second place": weight_gradient(*SIZES[1], stride=2),
 }
@@ -100,38 +139,46 @@ def test_others_stay(name):
 
 def test_what_takes_no_less_stays():
     large, small = ((n, n, (16, 16), 32, (-1, -1)) for n in (64, 4))
-    assert in_tiles(weight_gradient(*large), AVX512)
-    assert tiled(weight_gradient(*small)) and in_tiles(weight_gradient(*small), AVX512) is None
+    for kernel in (weight_gradient, convolution):
+        assert in_tiles(kernel(*large), AVX512)
+        assert tiled(kernel(*small)) and in_tiles(kernel(*small), AVX512) is None
 
 
-def test_what_would_take_much_memory_stays(monkeypatch):
-    kernel = weight_gradient(64, 64, (16, 16), 32, (-1, -1))
-    monkeypatch.setattr(winograd_gradients, "MOST_PRODUCTS", 36 * 64 * 64 * 4 - 1)
+@pytest.mark.parametrize("kernel", [weight_gradient, convolution])
+def test_what_would_take_much_memory_stays(kernel, monkeypatch):
+    kernel = kernel(64, 64, (16, 16), 32, (-1, -1))
+    monkeypatch.setattr(winograd_tiles, "MOST_WEIGHTS", 36 * 64 * 64 * 4 - 1)
+    monkeypatch.setattr(winograd_tiles, "TIMES", 0)
     assert in_tiles(kernel, AVX512) is None
 
 
 BUGS = {
-    "the window begins elsewhere": ("v, found.origin, _of", "v, (0, 0), _of"),
+    "the window begins elsewhere": ('"j", found.origin, _of', '"j", [0, 0], _of'),
     "taps are exchanged": ("taps[0]: TAPS, found.taps[1]: 1", "taps[1]: TAPS, found.taps[0]: 1"),
     "tiles that are not whole": ("None if inside else 0.0", "None"),
     "the point at infinity": ("(-total, d[3]), (a * a * b * b, d[1])", "(-total, d[3])"),
-    "a sign": ("scale * own**3", "-scale * own**3"),
-    "the last result": ('op("add", m[5], ', 'op("add", m[0], '),
+    "a power": ("((scale * own**n, g[n])", "((scale * own, g[n])"),
+    "the last result": ('op("add", m[-1], ', 'op("add", m[0], '),
+    "what is not the last result": ("[op(\"add\", m[0], found[0]), *found[1:-1]", "[*found[:-1]"),
+    "a window that runs on": ("range(TAPS)[:: -1 if last else 1]", "range(TAPS)"),
+    "a window that begins before": ("part.constant - (TAPS - 1) * last", "part.constant"),
+    "places of another tile": ("place(*divmod(n, TILE))", "place(*divmod(n, SIDE))"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_planted(name):
-    wrong = edited("lamina.passes.programs.winograd_gradients", *BUGS[name]).tiled
+    wrong = edited("lamina.passes.programs.winograd_tiles", *BUGS[name]).tiled
 
-    def seen(sizes):
-        kernel = weight_gradient(*sizes)
+    def seen(kernel):
         try:
             return error(wrong(kernel), kernel) > 1e-4
         except Exception:
             return True
 
-    assert any(map(seen, SIZES))
+    assert any(
+        seen(kernel) for sizes in SIZES for kernel in (weight_gradient(*sizes), convolution(*sizes, True))
+    )
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 14, 14, 32, 1), (16, 32, 9, 12, 16, 0)])
