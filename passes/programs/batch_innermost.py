@@ -46,6 +46,7 @@ from .winograd_tiles import in_tiles
 # 224 GF/s against 162.
 PLANE_BYTES = 16 << 10
 NO_LIMIT = 1 << 62
+DIRECT = 3  # direct sums lose a tenth by whole planes, others gain some three times that by them
 
 FEW = 32  # channels that are summed over
 MANY = 3  # vectors of images, of which the last may be nearly empty
@@ -120,10 +121,13 @@ class _Layout(ImageLayout):
         self.most = PLANE_BYTES if self.is_direct() else NO_LIMIT
 
     def is_direct(self) -> bool:
-        """Whether direct sums over windows do most of the work.  Winograd's gather what they need in any
-        order, and sums over channels alone gain less by it than norms do by whole planes (training steps on
-        224 x 224, two threads: MobileNetV2 1062 and 1012 ms, ResNet-50 2768 and 2656; EPYC "Zen 4",
-        2026-11-26)."""
+        """Whether direct sums over windows do so much of the work that they gain more than the others lose.
+
+        Winograd's gather what they need in any order, and its products between tiles want whole planes; sums
+        over channels alone gain less by it than norms do by whole planes (training steps on 224 x 224, two
+        threads: MobileNetV2 1062 and 1012 ms, ResNet-50 2768 and 2656; a DCGAN's generator, whose sums of a
+        third of the work go in tiles, 204 and 184; EPYC "Zen 4", 2026-11-26).
+        """
         work = {True: 0, False: 0}
         for call, roles in self.found.items():
             if not roles.gradient:
@@ -133,7 +137,7 @@ class _Layout(ImageLayout):
                 taps = prod(int(a.extent) for a in roles.stage.axes if a.name not in roles.channels)
                 direct = taps > 1 and how.winograd is None and self.in_tiles(kernel, how) is None
                 work[direct] += prod(map(hint, kernel.extents.values()))
-        return work[True] > work[False]
+        return work[True] > DIRECT * work[False]
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
         """The order of an image for a call of these roles, if any; that of a mask is as its numbers'."""

@@ -1,12 +1,12 @@
-"""3 x 3 convolutions and the gradients of their weights by Winograd's algorithm, as products between what is
-made of tiles, for images with the batch innermost.
+"""Convolutions and the gradients of their weights by Winograd's algorithm, as products between what is made
+of tiles, for images with the batch innermost: of 3 x 3 taps, and of 4 x 4 at every second place.
 
     kernel conv_weight_grad(g: f32[64,16,16,32], x: f32[32,16,16,32]) -> (out: f32[64,32,3,3])
     ->
     kernel tiles_of_g(g) -> (u: f32[36,64,512])                     u[a] = (G g Gt)[a], of tiles of 4 x 4
     kernel tiles_of_x(x) -> (v: f32[36,32,512])                     v[a] = (Bt x B)[a], of windows of 6 x 6
     kernel products(u, v) -> (m: f32[36,64,32])                     m[a] = u[a] @ v[a].T
-    kernel taps(m) -> (w: f32[9,64,32])                             w = At m A
+    kernel taps(m) -> (w: f32[3,3,64,32])                           w = At m A
     kernel conv_weight_grad(w) -> (out: f32[64,32,3,3])             and whatever is computed of it
 
     kernel conv2d(x: f32[32,16,16,32], w: f32[3,3,32,64]) -> (out: f32[64,16,16,32])
@@ -21,38 +21,48 @@ A weight's gradient is a correlation of 3 x 3 results whose taps are the cotange
 these with its window, which takes 36 products where a direct sum takes 144.  All tiles of all images are
 summed before a result is taken back, so that is done once for each pair of channels.  Of a convolution the
 same 36 products are of its taps; those that the caches hold u for have code of their own, which never
-stores v and m (passes/llvm/conv_winograd.py), and here are those of many channels.  The points are those of
-passes/kernels/winograd.py.  Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
+stores v and m (passes/llvm/conv_winograd.py), and here are those of many channels.
+
+At every second place, 4 x 4 taps are 2 x 2 of each of the four images that have every second row and column,
+which are as many channels more: 100 products in place of 256.
+
+Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from math import isclose, prod, sqrt
 from typing import NamedTuple
+
+import numpy as np
+from numpy import poly
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Expr, Op, Read, const, op, read, ref
 from ..kernels.blocking import fresh
 from ..kernels.product import is_zero, plain
-from ..kernels.winograd import PAIRS, TAPS
 from ..schedules.target import Target
 from .factor_sums import CALL, price
 
 TILE = 4  # places of a tile, on a side
-SIDE = TILE + TAPS - 1
-POSITIONS = SIDE * SIDE
+STEPS = {1: 3, 2: 4}  # the taps of a window that moves by so many places
+# Beside infinity, by taps of a phase.  Of two taps those whose sums err least of some tried, and no more than
+# those of three taps do.  A point and its opposite share additions.
+POINTS = {3: (0.0, sqrt(2), -sqrt(2), sqrt(0.5), -sqrt(0.5)), 2: (0.0, 0.7, -0.7, 1.75)}
 # Bytes of what tiles become, which live for a moment; and of what a weight becomes, or its gradient is made
 # of, while many results of the forward pass are there: at most this, or so many times both images.  With 512
 # by 512 channels of 4 x 4 places it was the most of a ResNet-18 for images of 32 x 32, and gained least.
 MOST_TILES, MOST_WEIGHTS, TIMES = 1 << 27, 1 << 24, 8
 Values = Sequence[Expr]
 Transform = Callable[[Values], list[Expr]]
+Matrix = Sequence[Sequence[float]]
 
 
 class Sum(NamedTuple):
-    """sum of one * image[c, y + r + origin, x + s + origin, n].
+    """sum of one * image[c, step * y + r + origin, step * x + s + origin, n].
 
     Of a weight's gradient over y, x, n, and one[k, y, x, n]; else over r, s, c, and one[r, s, c, k].
     backwards: in which dimensions the window's last tap comes first.
@@ -66,30 +76,40 @@ class Sum(NamedTuple):
     taps: list[str]
     places: list[str]
     batch: str
+    step: int
     origin: list[int]
     backwards: list[bool]
     is_gradient: bool
 
+    @property
+    def reach(self) -> int:
+        """Taps of a phase: of every step-th row and column."""
+        return STEPS[self.step] // self.step
+
+    @property
+    def positions(self) -> int:
+        return (TILE + self.reach - 1) ** 2
+
 
 def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
-    """The kernels of `tiled`, where they take less time and not too much memory."""
+    """The kernels of `tiled`, where they take a sixth off the time, and not too much memory."""
     found = _sum_of(kernel)
     if found is None:
         return None
     outs, channels, batch, *places = (
         int(kernel.extents[axis]) for axis in (found.outs, found.channels, found.batch, *found.places)
     )
-    tiles = prod(-(-n // TILE) for n in places)
-    if POSITIONS * tiles >= TAPS**2 * prod(places):
+    tiles, channels = prod(-(-n // TILE) for n in places), channels * found.step**2  # of all phases
+    if found.positions * tiles >= found.reach**2 * prod(places):
         return None  # there is as much to multiply
-    weights, images = 4 * POSITIONS * outs * channels, 4 * (outs + channels) * prod(places) * batch
-    if 4 * POSITIONS * tiles * batch * (outs + channels) > MOST_TILES:
+    weights, images = 4 * found.positions * outs * channels, 4 * (outs + channels) * prod(places) * batch
+    if 4 * found.positions * tiles * batch * (outs + channels) > MOST_TILES:
         return None
     if weights > max(MOST_WEIGHTS, TIMES * images):
         return None
     made = _kernels(kernel, found)
     spent = sum(price(part, target) + CALL for part in made)
-    return made if spent < price(kernel, target) else None
+    return made if spent < 5 / 6 * price(kernel, target) else None
 
 
 def tiled(kernel: Kernel) -> list[Kernel] | None:
@@ -128,33 +148,29 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     outs, taps, places = (own[0], outer, inner) if is_gradient else (own[3], inner, outer)
     steps = [terms[place] for terms, place in zip(windows, places, strict=True)]
     by = [terms[tap] for terms, tap in zip(windows, taps, strict=True)]
-    if steps != [1, 1] or not {*by} <= ({1} if is_gradient else {1, -1}):
+    step = steps[0]
+    if step not in STEPS or {*steps} != {step} or not {*by} <= ({1} if is_gradient or step > 1 else {1, -1}):
         return None
-    if any(extents[tap] != TAPS for tap in taps) or not all(
+    if any(extents[tap] != STEPS[step] for tap in taps) or not all(
         x.other is None or is_zero(x.other) for x in (one, image)
     ):
         return None
     backwards = [n < 0 for n in by]
-    origin = [part.constant - (TAPS - 1) * last for part, last in zip(parts, backwards, strict=True)]
-    return Sum(stage, one, image, outs, channels, taps, places, batch, origin, backwards, is_gradient)
+    origin = [part.constant - (STEPS[step] - 1) * last for part, last in zip(parts, backwards, strict=True)]
+    return Sum(stage, one, image, outs, channels, taps, places, batch, step, origin, backwards, is_gradient)
 
 
 def _kernels(kernel: Kernel, found: Sum) -> list[Kernel]:
-    extents, buffers = kernel.extents, kernel.buffers
+    extents, buffers, step = kernel.extents, kernel.buffers, found.step
     outs, channels, batch = (int(extents[axis]) for axis in (found.outs, found.channels, found.batch))
     rows, across = tiles = [-(-int(extents[place]) // TILE) for place in found.places]
-    name = {letter: fresh(kernel, letter) for letter in "uvmwaijtscyxn"}
-    at = {letter: Affine(((name[letter], 1),)) for letter in "aijtcn"}
-    sizes = {
-        "a": POSITIONS,
-        "i": outs,
-        "j": channels,
-        "t": rows * across * batch,
-        "y": rows,
-        "x": across,
-        "n": batch,
-    }
+    name = {letter: fresh(kernel, letter) for letter in "uvmwaefijtscyxn"}
+    at = {letter: Affine(((name[letter], 1),)) for letter in "aefijtcn"}
+    sizes = {"a": found.positions, "e": step, "f": step, "i": outs, "j": channels}
+    sizes |= {"t": rows * across * batch, "y": rows, "x": across, "n": batch}
     tile = Affine.of({name["y"]: across * batch, name["x"]: batch, name["n"]: 1})
+    phases, side, taps = "ef" if step > 1 else "", TILE + found.reach - 1, STEPS[step]
+    of_window, of_cotangents, of_taps, to_places, to_taps = _transforms(found.reach)
 
     def axes(letters: str) -> tuple[Axis, ...]:
         return tuple(Axis(name[letter], sizes[letter]) for letter in letters)
@@ -162,35 +178,55 @@ def _kernels(kernel: Kernel, found: Sum) -> list[Kernel]:
     def buffer(letter: str, along: str) -> Buffer:
         return Buffer(name[letter], "f32", tuple(sizes[axis] for axis in along))
 
-    def place(p: int, q: int) -> tuple[Affine, Affine, Affine]:
-        """One of a tile's, of all images."""
-        return Affine.of({name["y"]: TILE}, p), Affine.of({name["x"]: TILE}, q), at["n"]
+    def index(letters: str) -> tuple[Affine, ...]:
+        return tuple(at[letter] for letter in letters)
 
-    def of_images(
-        title: str, image: Buffer, out: Buffer, along: str, origin: list[int], transform: Transform
-    ):
+    def place(n: int, width: int, by: int = 1, origin: Sequence[int] = (0, 0)) -> tuple[Affine, ...]:
+        """The n-th of a tile's in rows of `width`, of every by-th row and column."""
+        parts = [
+            Affine.of({name[letter]: by * TILE, name[phase]: by > 1}, low + by * p)
+            for letter, phase, low, p in zip("yx", "ef", origin, divmod(n, width), strict=True)
+        ]
+        return (*parts, at["n"])
+
+    def of_w(n: int) -> tuple[Affine, ...]:
+        """The n-th tap of a phase, in a weight that has the taps first."""
+        return tuple(
+            Affine.of({name[phase]: step > 1}, step * (found.reach - 1 - p if last else p))
+            for phase, p, last in zip("ef", divmod(n, found.reach), found.backwards, strict=True)
+        )
+
+    def tiles_of(
+        image: Buffer,
+        out: Buffer,
+        along: str,
+        width: int,
+        by: int,
+        origin: Sequence[int],
+        transform: Transform,
+    ) -> Kernel:
         """What makes the values of each tile: out[a, channel, tile and image]."""
-        side = SIDE if transform is _of_window else TILE
+        letters = along if by == 1 else phases + along
         inside = all(
-            low >= 0 and low + TILE * (count - 1) + side <= size
+            low >= 0 and low + by * (TILE * count - TILE + width) <= size
             for low, count, size in zip(origin, tiles, image.shape[1:3], strict=True)
         )
-        places = [place(origin[0] + p, origin[1] + q) for p in range(side) for q in range(side)]
-        values = [read(image.name, (at[along], *index), None if inside else 0.0) for index in places]
+        places = [place(n, width, by, origin) for n in range(width * width)]
+        values = [read(image.name, (at[along], *found), None if inside else 0.0) for found in places]
         stores = (
-            Store(out.name, (Affine((), a), at[along], tile), value)
-            for a, value in enumerate(_both_ways(transform, values, side))
+            Store(out.name, (Affine((), a), *index(letters), tile), value)
+            for a, value in enumerate(_both_ways(transform, values, width))
         )
-        return Kernel(title, (image,), (out,), axes(along + "yxn"), tuple(stores))
+        return Kernel(
+            f"tiles_of_{'x' if along == 'j' else 'g'}", (image,), (out,), axes(letters + "yxn"), tuple(stores)
+        )
 
     def products(u: Buffer, v: Buffer, m: Buffer, factors: tuple[str, str], along: str, over: str) -> Kernel:
         """m[a, i, ..] = sum of u * v."""
-        one, other = (
-            read(b.name, tuple(at[axis] for axis in index)) for b, index in zip((u, v), factors, strict=True)
-        )
+        one, other = (read(b.name, index(letters)) for b, letters in zip((u, v), factors, strict=True))
         stages = (
             Reduce(name["s"], "sum", axes(over), op("mul", one, other)),
-            Store(m.name, tuple(at[axis] for axis in along), ref(name["s"])),
+            Store(m.name, index(along), ref(name["s"])),
         )
         return Kernel("products", (u, v), (m,), axes(along), stages)
 
@@ -200,54 +236,68 @@ def _kernels(kernel: Kernel, found: Sum) -> list[Kernel]:
         stages = [Local(s.name, (), total) if s is found.stage else s for s in kernel.stages]
         return kernel.replace(inputs=(*rest, given), stages=tuple(stages))
 
-    one, image, v = buffers[found.one.buffer], buffers[found.image.buffer], buffer("v", "ajt")
-    windows = of_images("tiles_of_x", image, v, "j", found.origin, _of_window)
+    one, image, v = buffers[found.one.buffer], buffers[found.image.buffer], buffer("v", f"a{phases}jt")
+    windows = tiles_of(image, v, "j", side, step, found.origin, of_window)
     if found.is_gradient:
-        u, m, w = (
-            buffer("u", "ait"),
-            buffer("m", "aij"),
-            Buffer(name["w"], "f32", (TAPS * TAPS, outs, channels)),
-        )
-        of_m = [read(m.name, (Affine((), a), at["i"], at["j"])) for a in range(POSITIONS)]
-        taps = (
-            Store(w.name, (Affine((), n), at["i"], at["j"]), value)
-            for n, value in enumerate(_both_ways(_to_taps, of_m, SIDE))
-        )
-        tap = Affine.of({found.taps[0]: TAPS, found.taps[1]: 1})
-        total = read(w.name, (tap, *(Affine(((axis, 1),)) for axis in (found.outs, found.channels))))
+        u, m = buffer("u", "ait"), buffer("m", f"ai{phases}j")
+        w = Buffer(name["w"], "f32", (taps, taps, outs, channels))
+        of_m = [read(m.name, (Affine((), a), *index(f"i{phases}j"))) for a in range(found.positions)]
+        results = [
+            Store(w.name, (*of_w(n), at["i"], at["j"]), value)
+            for n, value in enumerate(_both_ways(to_taps, of_m, side))
+        ]
+        total = read(w.name, [*found.taps, found.outs, found.channels])
         return [
-            of_images("tiles_of_g", one, u, "i", [0, 0], _at_points),
+            tiles_of(one, u, "i", TILE, 1, (0, 0), of_cotangents),
             windows,
-            products(u, v, m, ("ait", "ajt"), "aij", "t"),
-            Kernel("taps", (m,), (w,), axes("ij"), tuple(taps)),
+            products(u, v, m, ("ait", f"a{phases}jt"), f"ai{phases}j", "t"),
+            Kernel("taps", (m,), (w,), axes(f"{phases}ij"), tuple(results)),
             with_total(w, total),
         ]
-    u, m = buffer("u", "aji"), buffer("m", "ait")
+    u, m = buffer("u", f"a{phases}ji"), buffer("m", "ait")
     w = Buffer(name["w"], "f32", (outs, rows * TILE, across * TILE, batch))
-    order = [range(TAPS)[:: -1 if last else 1] for last in found.backwards]
-    of_w = [
-        read(one.name, (Affine((), p), Affine((), q), at["j"], at["i"])) for p in order[0] for q in order[1]
+    given = [read(one.name, (*of_w(n), at["j"], at["i"])) for n in range(found.reach**2)]
+    weights = [
+        Store(u.name, (Affine((), a), *index(f"{phases}ji")), value)
+        for a, value in enumerate(_both_ways(of_taps, given, found.reach))
     ]
-    weights = (
-        Store(u.name, (Affine((), a), at["j"], at["i"]), value)
-        for a, value in enumerate(_both_ways(_at_points, of_w, TAPS))
-    )
-    of_m = [read(m.name, (Affine((), a), at["i"], tile)) for a in range(POSITIONS)]
-    values = (
-        Store(w.name, (at["i"], *place(*divmod(n, TILE))), value)
-        for n, value in enumerate(_both_ways(_to_places, of_m, SIDE))
-    )
-    total = read(w.name, tuple(Affine(((axis, 1),)) for axis in (found.outs, *found.places, found.batch)))
+    of_m = [read(m.name, (Affine((), a), at["i"], tile)) for a in range(found.positions)]
+    values = [
+        Store(w.name, (at["i"], *place(n, TILE)), value)
+        for n, value in enumerate(_both_ways(to_places, of_m, side))
+    ]
+    total = read(w.name, [found.outs, *found.places, found.batch])
     return [
-        Kernel("tiles_of_w", (one,), (u,), axes("ji"), tuple(weights)),
+        Kernel("tiles_of_w", (one,), (u,), axes(f"{phases}ji"), tuple(weights)),
         windows,
-        products(u, v, m, ("aji", "ajt"), "ait", "j"),
+        products(u, v, m, (f"a{phases}ji", f"a{phases}jt"), "ait", f"{phases}j"),
         Kernel("places", (m,), (w,), axes("iyxn"), tuple(values)),
         with_total(w, total),
     ]
 
 
-# ---- the transforms, of lines; points 0, a, -a, b, -b, inf
+# ---- the transforms, of lines
+
+
+@cache
+def _transforms(reach: int) -> list[Transform]:
+    """Of windows, a tile's cotangents and `reach` taps to the points; from there to places, and to taps."""
+    points, count = np.array(POINTS[reach]), TILE + reach - 1
+    others = [np.delete(points, k) for k in range(len(points))]
+    # the products of (x - p) over all points but one each; what the others are over, where it is that one
+    window = np.array([[*poly(rest)[::-1], 0.0] for rest in others] + [poly(points)[::-1]])
+    scale = [1 / np.prod(p - rest) for p, rest in zip(points, others, strict=True)]
+
+    def powers(length: int) -> np.ndarray:
+        return np.vstack([points[:, None] ** range(length), np.eye(length)[-1]])
+
+    def scaled(length: int) -> np.ndarray:
+        return powers(length) * np.array([*scale, 1.0])[:, None]
+
+    assert window.shape == (count, count)
+    ways = [(_to_points, m) for m in (window, scaled(TILE), scaled(reach))]
+    ways += [(_from_points, powers(length).T) for length in (TILE, reach)]
+    return [partial(way, matrix.tolist()) for way, matrix in ways]
 
 
 def _both_ways(transform: Transform, values: Values, side: int) -> list[Expr]:
@@ -256,52 +306,47 @@ def _both_ways(transform: Transform, values: Values, side: int) -> list[Expr]:
     return [value for row in zip(*columns, strict=True) for value in transform(row)]
 
 
-def _of_window(d: Values) -> list[Expr]:
-    """Bt d: values of the products of (x - p) over all points but one each."""
-    a, b = PAIRS[TILE]
-    total = a * a + b * b
-    found = [_sum((1.0, d[4]), (-total, d[2]), (a * a * b * b, d[0]))]
-    for own, other in ((a, b), (b, a)):
-        even = _sum((1.0, d[4]), (-other * other, d[2]))
-        odd = _sum((own, d[3]), (-own * other * other, d[1]))
-        found += [op("add", even, odd), op("sub", even, odd)]
-    return [*found, _sum((1.0, d[5]), (-total, d[3]), (a * a * b * b, d[1]))]
+def _to_points(matrix: Matrix, values: Values) -> list[Expr]:
+    """matrix @ values.  The rows of a point and its opposite are the sum and the difference of two parts."""
+    found: list[Expr] = []
+    k = 0
+    while k < len(matrix):
+        row, opposite = matrix[k], matrix[min(k + 1, len(matrix) - 1)]
+        if k + 1 < len(matrix) and all(
+            isclose(abs(a), abs(b), abs_tol=1e-12) for a, b in zip(row, opposite, strict=True)
+        ):
+            terms = list(zip(row, opposite, values, strict=True))
+            even = _sum((a, value) for a, b, value in terms if a * b > 0)
+            odd = _sum((a, value) for a, b, value in terms if a * b < 0)
+            found += [op("add", even, odd), op("sub", even, odd)]
+            k += 2
+        else:
+            found.append(_sum(zip(row, values, strict=True)))
+            k += 1
+    return found
 
 
-def _at_points(g: Values) -> list[Expr]:
-    """G g, of three taps or of four cotangents: the values at the points, over what Bt left out."""
-    a, b = PAIRS[TILE]
-    found = [_sum((1 / (a * a * b * b), g[0]))]
-    for own, other in ((a, b), (b, a)):
-        scale = 1 / (2 * own * own * (own * own - other * other))
-        even, odd = (_sum(*((scale * own**n, g[n]) for n in range(first, len(g), 2))) for first in (0, 1))
-        found += [op("add", even, odd), op("sub", even, odd)]
-    return [*found, g[-1]]
+def _from_points(matrix: Matrix, values: Values) -> list[Expr]:
+    """matrix @ values, from the sums and differences of what is of a point and its opposite."""
+    points = matrix[1]
+    pairs = [k for k in range(1, len(points) - 2) if points[k] == -points[k + 1]]
+    both = {k: (op("add", *values[k : k + 2]), op("sub", *values[k : k + 2])) for k in pairs}
+    found = []
+    for number, row in enumerate(matrix):
+        terms = [
+            (row[k], both[k][number % 2] if k in both else values[k])
+            for k in range(len(row))
+            if k - 1 not in both
+        ]
+        found.append(_sum(terms))
+    return found
 
 
-def _to_taps(m: Values) -> list[Expr]:
-    """At m, of three results."""
-    return _from_points(m, TAPS)
-
-
-def _to_places(m: Values) -> list[Expr]:
-    """At m, of four results."""
-    return _from_points(m, TILE)
-
-
-def _from_points(m: Values, count: int) -> list[Expr]:
-    a, b = PAIRS[TILE]
-    pairs = [(op("add", m[n], m[n + 1]), op("sub", m[n], m[n + 1])) for n in (1, 3)]
-    found = [
-        _sum(*((own**n, pair[n % 2]) for own, pair in zip((a, b), pairs, strict=True))) for n in range(count)
-    ]
-    return [op("add", m[0], found[0]), *found[1:-1], op("add", m[-1], found[-1])]
-
-
-def _sum(*terms: tuple[float, Expr]) -> Expr:
+def _sum(terms: Iterable[tuple[float, Expr]]) -> Expr:
     total: Expr | None = None
     for factor, value in terms:
-        part = value if abs(factor - 1.0) < 1e-12 else op("mul", value, const(factor, "f32"))
-        total = part if total is None else op("add", total, part)
+        if abs(factor) > 1e-12:
+            part = value if abs(factor - 1.0) < 1e-12 else op("mul", value, const(factor, "f32"))
+            total = part if total is None else op("add", total, part)
     assert total is not None
     return total

@@ -84,7 +84,8 @@ BROKEN_EMITTER = {
     "guards dropped": ("guards", lambda right: lambda s, a, p: (None, None), "conv2d"),
     "lane guard dropped": ("guards", lambda right: lambda s, a, p: (right(s, a, p)[0], None), "conv2d"),
     "scalar guard dropped": ("guards", lambda right: lambda s, a, p: (None, right(s, a, p)[1]), "conv2d"),
-    "horizontal keeps one": ("horizontal", _keeps_one, "sum"),
+    "one vector of several": ("paired", _keeps_one, "sum"),
+    "one lane": ("horizontal", lambda right: lambda self, word, total: self.lane(total, 0), "sum"),
     "memo leaks out of loops": ("memo", lambda right: _leaks, "matmul"),
     "identity of another word": ("accumulate", None, "sum"),
 }

@@ -101,15 +101,15 @@ def test_many_channels_hold_fewer_vectors():
         ((32, 64, 32, 32), {"padding": 1, "stride": 2}),
         ((32, 64, 32, 32), {"padding": 1, "dilation": 2}),
         ((32, 64, 32, 32), {"size": 1}),
-        ((32, 64, 32, 32), {"padding": 1, "outs": 60}),
-        ((24, 64, 32, 32), {"padding": 1}),
+        ((32, 64, 32, 32), {"padding": 1, "outs": 60}),  # by products between tiles
+        ((24, 64, 32, 32), {"padding": 1}),  # likewise
         ((32, 64, 32, 32), {"padding": 1, "options": Options(winograd=False)}),
     ],
     ids=str,
 )
 def test_where_it_is_not(shape, how):
     forward, _ = ways(*shape, **how)
-    assert "bound()" in forward
+    assert not forward.startswith("winograd")
 
 
 def test_a_planted_bug_is_seen(always, monkeypatch):

@@ -115,7 +115,7 @@ def test_a_weight_is_packed_and_its_factor_read_by_panels(golden):
             "collapse() reorder(i2, i) vectorise(i2, 2) block(i2, 32) peel(i2) tile(i, 11) block(i, 33)",
         ),
         (matmul((64,), (64, 200)), Options(), "collapse() reorder(i) vectorise(i, 8) block(i, 128) peel(i)"),
-        (matmul((200, 64), (64,)), Options(), "collapse() vectorise(r) tile(i, 16) join()"),
+        (matmul((200, 64), (64,)), Options(), "collapse() vectorise(r) tile(i, 10) join()"),
     ],
     ids=str,
 )

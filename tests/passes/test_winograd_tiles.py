@@ -25,40 +25,40 @@ SIZES = [
 ]
 
 
-def weight_gradient(outs, channels, places, images, origin, dtype="f32", stride=1):
+def weight_gradient(outs, channels, places, images, origin, dtype="f32", stride=1, taps=3):
     """The kernel, on images with the batch innermost; twice the sum is another result."""
     at = {name: Affine(((name, 1),)) for name in ("i", "i1", "i2", "i3", "r1", "r2", "r")}
-    size = tuple(max(1, n * stride + 2 + low) for n, low in zip(places, origin))
+    size = tuple(max(1, (n - 1) * stride + taps + low) for n, low in zip(places, origin))
     window = [Affine.of({f"i{d + 2}": 1, f"r{d + 1}": stride}, origin[d]) for d in range(2)]
     product = op(
         "mul",
         read("g", (at["i"], at["r1"], at["r2"], at["r"])),
         read("x", (at["i1"], *window, at["r"]), 0.0),
     )
-    taps = (at["i"], at["i1"], at["i2"], at["i3"])
+    index = (at["i"], at["i1"], at["i2"], at["i3"])
     return Kernel(
         "conv_weight_grad",
         (
             Buffer("g", dtype, (outs, *places, images)),
             Buffer("x", dtype, (channels, *size, images)),
-            Buffer("old", dtype, (outs, channels, 3, 3)),
+            Buffer("old", dtype, (outs, channels, taps, taps)),
         ),
-        (Buffer("out", dtype, (outs, channels, 3, 3)), Buffer("new", dtype, (outs, channels, 3, 3))),
-        (Axis("i", outs), Axis("i1", channels), Axis("i2", 3), Axis("i3", 3)),
+        tuple(Buffer(name, dtype, (outs, channels, taps, taps)) for name in ("out", "new")),
+        (Axis("i", outs), Axis("i1", channels), Axis("i2", taps), Axis("i3", taps)),
         (
             Reduce("t", "sum", (Axis("r1", places[0]), Axis("r2", places[1]), Axis("r", images)), product),
-            Store("out", taps, ref("t")),
-            Store("new", taps, op("sub", read("old", taps), ref("t"))),
+            Store("out", index, ref("t")),
+            Store("new", index, op("sub", read("old", index), ref("t"))),
         ),
     )
 
 
-def convolution(outs, channels, places, images, origin, backwards=False, filling=0.0):
+def convolution(outs, channels, places, images, origin, backwards=False, filling=0.0, stride=1, taps=3):
     """The kernel, on images with the batch innermost and taps first; another result has a residual."""
     at = {name: Affine(((name, 1),)) for name in ("i", "i1", "i2", "i3", "r1", "r2", "r")}
-    size = tuple(max(1, n + 2 + low) for n, low in zip(places, origin))
+    size = tuple(max(1, (n - 1) * stride + taps + low) for n, low in zip(places, origin))
     by, first = (-1, 2) if backwards else (1, 0)
-    window = [Affine.of({f"i{d + 2}": 1, f"r{d + 1}": by}, origin[d] + first) for d in range(2)]
+    window = [Affine.of({f"i{d + 2}": stride, f"r{d + 1}": by}, origin[d] + first) for d in range(2)]
     product = op(
         "mul",
         read("x", (at["r"], *window, at["i"]), filling),
@@ -69,13 +69,13 @@ def convolution(outs, channels, places, images, origin, backwards=False, filling
         "conv2d",
         (
             Buffer("x", "f32", (channels, *size, images)),
-            Buffer("w", "f32", (3, 3, channels, outs)),
+            Buffer("w", "f32", (taps, taps, channels, outs)),
             Buffer("old", "f32", (outs, *places, images)),
         ),
         (Buffer("out", "f32", (outs, *places, images)), Buffer("new", "f32", (outs, *places, images))),
         (Axis("i1", outs), Axis("i2", places[0]), Axis("i3", places[1]), Axis("i", images)),
         (
-            Reduce("t", "sum", (Axis("r1", 3), Axis("r2", 3), Axis("r", channels)), product),
+            Reduce("t", "sum", (Axis("r1", taps), Axis("r2", taps), Axis("r", channels)), product),
             Store("out", place, ref("t")),
             Store("new", place, op("add", read("old", place), ref("t"))),
         ),
@@ -108,18 +108,22 @@ def error(kernels, kernel, seed=0):
     )
 
 
+TWO = {"stride": 2, "taps": 4}
+
+
+@pytest.mark.parametrize("window", [{}, TWO], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_the_kernels_give_the_sum(sizes):
-    kernel = weight_gradient(*sizes)
+def test_the_kernels_give_the_sum(sizes, window):
+    kernel = weight_gradient(*sizes, **window)
     made = tiled(kernel)
     assert [part.name for part in made] == ["tiles_of_g", "tiles_of_x", "products", "taps", kernel.name]
     assert error(made, kernel) < 1e-5
 
 
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("window", [{}, {"backwards": True}, TWO], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_the_kernels_give_the_convolution(sizes, backwards):
-    kernel = convolution(*sizes, backwards=backwards)
+def test_the_kernels_give_the_convolution(sizes, window):
+    kernel = convolution(*sizes, **window)
     made = tiled(kernel)
     assert [part.name for part in made] == ["tiles_of_w", "tiles_of_x", "products", "places", "conv2d"]
     assert error(made, kernel) < 2e-5
@@ -129,6 +133,8 @@ REFUSED = {
     "what is outside is not zero": convolution(*SIZES[1], filling=-1.0),
     "doubles": weight_gradient(*SIZES[1], dtype="f64"),
     "every second place": weight_gradient(*SIZES[1], stride=2),
+    "four taps at every place": weight_gradient(*SIZES[1], taps=4),
+    "every third place": convolution(*SIZES[1], stride=3, taps=6),
 }
 
 
@@ -153,16 +159,18 @@ def test_what_would_take_much_memory_stays(kernel, monkeypatch):
 
 
 BUGS = {
-    "the window begins elsewhere": ('"j", found.origin, _of', '"j", [0, 0], _of'),
-    "taps are exchanged": ("taps[0]: TAPS, found.taps[1]: 1", "taps[1]: TAPS, found.taps[0]: 1"),
+    "the window begins elsewhere": ("side, step, found.origin, of", "side, step, (0, 0), of"),
+    "taps are exchanged": ("[*found.taps, found.outs", "[*found.taps[::-1], found.outs"),
     "tiles that are not whole": ("None if inside else 0.0", "None"),
-    "the point at infinity": ("(-total, d[3]), (a * a * b * b, d[1])", "(-total, d[3])"),
-    "a power": ("((scale * own**n, g[n])", "((scale * own, g[n])"),
-    "the last result": ('op("add", m[-1], ', 'op("add", m[0], '),
-    "what is not the last result": ("[op(\"add\", m[0], found[0]), *found[1:-1]", "[*found[:-1]"),
-    "a window that runs on": ("range(TAPS)[:: -1 if last else 1]", "range(TAPS)"),
-    "a window that begins before": ("part.constant - (TAPS - 1) * last", "part.constant"),
-    "places of another tile": ("place(*divmod(n, TILE))", "place(*divmod(n, SIDE))"),
+    "a window of another phase": ("name[phase]: by > 1}", "name[phase]: 0}"),
+    "taps of another phase": ("name[phase]: step > 1}, step", "name[phase]: 0}, step"),
+    "the point at infinity": ("[poly(points)[::-1]]", "[poly(points)]"),
+    "a power": ("** range(length), np.eye", "** range(1, length + 1), np.eye"),
+    "the scale of the points": ("powers(length) * np.array", "powers(length) + 0 * np.array"),
+    "a difference for a sum": ("both[k][number % 2]", "both[k][0]"),
+    "a window that runs on": ("found.reach - 1 - p if last else p", "p"),
+    "a window that begins before": ("part.constant - (STEPS[step] - 1) * last", "part.constant"),
+    "places of another tile": ("*place(n, TILE))", "*place(n, side))"),
 }  # fmt: skip
 
 
@@ -176,9 +184,9 @@ def test_planted(name):
         except Exception:
             return True
 
-    assert any(
-        seen(kernel) for sizes in SIZES for kernel in (weight_gradient(*sizes), convolution(*sizes, True))
-    )
+    backwards = {"backwards": True}
+    made = [(weight_gradient, {}), (weight_gradient, TWO), (convolution, backwards), (convolution, TWO)]
+    assert any(seen(kernel(*sizes, **window)) for sizes in SIZES for kernel, window in made)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 14, 14, 32, 1), (16, 32, 9, 12, 16, 0)])
