@@ -149,7 +149,12 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     steps = [terms[place] for terms, place in zip(windows, places, strict=True)]
     by = [terms[tap] for terms, tap in zip(windows, taps, strict=True)]
     step = steps[0]
-    if step not in STEPS or {*steps} != {step} or not {*by} <= ({1} if is_gradient or step > 1 else {1, -1}):
+    if (
+        not isinstance(step, int)
+        or step not in STEPS
+        or {*steps} != {step}
+        or not {*by} <= ({1} if is_gradient or step > 1 else {1, -1})
+    ):
         return None
     if any(extents[tap] != STEPS[step] for tap in taps) or not all(
         x.other is None or is_zero(x.other) for x in (one, image)
