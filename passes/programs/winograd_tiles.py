@@ -140,6 +140,10 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     outer = [axis for terms in windows for axis in terms if axis not in summed]
     if [len(terms) for terms in windows] != [2, 2] or len(inner) != 2 or None in (*own, channels, batch):
         return None
+    shape = buffers[image.buffer].shape
+    lengths = [*zip(own, buffers[one.buffer].shape, strict=True), (channels, shape[0]), (batch, shape[3])]
+    if any(extents[axis] != length for axis, length in lengths):  # a tile would read what lies beside it
+        return None
     is_gradient = own[1:] == [*inner, batch]
     if not (is_gradient or own[:3] == [*inner, channels]):
         return None
@@ -149,16 +153,13 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     steps = [terms[place] for terms, place in zip(windows, places, strict=True)]
     by = [terms[tap] for terms, tap in zip(windows, taps, strict=True)]
     step = steps[0]
-    if (
-        not isinstance(step, int)
-        or step not in STEPS
-        or {*steps} != {step}
-        or not {*by} <= ({1} if is_gradient or step > 1 else {1, -1})
-    ):
+    if not isinstance(step, int) or step not in STEPS or {*steps} != {step}:
         return None
-    if any(extents[tap] != STEPS[step] for tap in taps) or not all(
-        x.other is None or is_zero(x.other) for x in (one, image)
-    ):
+    if not {*by} <= ({1} if is_gradient or step > 1 else {1, -1}):
+        return None
+    if any(extents[tap] != STEPS[step] for tap in taps):
+        return None
+    if not all(x.other is None or is_zero(x.other) for x in (one, image)):
         return None
     backwards = [n < 0 for n in by]
     origin = [part.constant - (STEPS[step] - 1) * last for part, last in zip(parts, backwards, strict=True)]

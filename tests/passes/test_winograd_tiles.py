@@ -138,6 +138,22 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("kernel", [weight_gradient(*SIZES[1]), convolution(*SIZES[1])], ids=lambda k: k.name)
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("dim", range(4))
+def test_a_part_of_an_array_stays(kernel, number, dim):
+    """An image's rows and columns alone may be more than windows reach."""
+    buffers = list(kernel.inputs)
+    shape = list(buffers[number].shape)
+    shape[dim] += 1
+    buffers[number] = Buffer(buffers[number].name, "f32", tuple(shape))
+    bigger = kernel.replace(inputs=tuple(buffers))
+    is_image, made = buffers[number].name == "x", tiled(bigger)
+    assert (made is not None) == (is_image and dim in (1, 2))
+    if made is not None:
+        assert error(made, bigger) < 1e-5
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_others_stay(name):
     assert tiled(REFUSED[name]) is None
