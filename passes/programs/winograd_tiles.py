@@ -138,12 +138,12 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     windows = [dict(part.terms) if isinstance(part, Affine) else {} for part in parts]
     inner = [axis for terms in windows for axis in terms if axis in summed]
     outer = [axis for terms in windows for axis in terms if axis not in summed]
-    if [len(terms) for terms in windows] != [2, 2] or len(inner) != 2 or None in (*own, channels, batch):
+    if [len(terms) for terms in windows] != [2, 2] or len(inner) != 2:
         return None
     shape = buffers[image.buffer].shape
     lengths = [*zip(own, buffers[one.buffer].shape, strict=True), (channels, shape[0]), (batch, shape[3])]
-    if any(extents[axis] != length for axis, length in lengths):  # a tile would read what lies beside it
-        return None
+    if any(axis is None or extents[axis] != length for axis, length in lengths):
+        return None  # a tile would read what lies beside a part
     is_gradient = own[1:] == [*inner, batch]
     if not (is_gradient or own[:3] == [*inner, channels]):
         return None
