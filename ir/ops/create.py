@@ -365,6 +365,11 @@ def _like_type(
     return type_of(made, size, device or input.device)
 
 
+def _plain(input: np.ndarray) -> np.ndarray:
+    """What has the sizes and strides of an array, which may be one without values: none is read."""
+    return input.view(np.ndarray)
+
+
 def _like(name: str, value: Number, make: Callable) -> Op:
     """Enter zeros_like, ones_like or empty_like."""
 
@@ -378,7 +383,7 @@ def _like(name: str, value: Number, make: Callable) -> Op:
         attrs=("dtype", "device"),
         bind=bind,
         infer=lambda input, *, dtype, device: _like_type(input, input.shape, dtype, device),
-        reference=lambda input, *, dtype, device: make(input, dtype.numpy if dtype else input.dtype),
+        reference=lambda input, *, dtype, device: make(_plain(input), dtype.numpy if dtype else input.dtype),
         lower=lowering.pointwise(lambda input, *, dtype, device: value),
         traits=LIKE,
         method=False,
@@ -409,7 +414,7 @@ full_like = define(
         input, input.shape, dtype, device, "full_like", fill_value
     ),
     reference=lambda input, *, fill_value, dtype, device: _fill(
-        np.empty_like(input, dtype.numpy if dtype else input.dtype), fill_value
+        np.empty_like(_plain(input), dtype.numpy if dtype else input.dtype), fill_value
     ),
     lower=lowering.pointwise(lambda input, *, fill_value, dtype, device: fill_value),
     traits=LIKE,
