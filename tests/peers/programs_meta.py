@@ -91,6 +91,8 @@ def ways_to_make_them(t):
         t.as_tensor([1, 2], device="meta"),
         t.ones(2, device="meta", requires_grad=True),
         t.zeros_like(t.ones(2, device="meta"), device="cpu"),
+        t.ones_like(t.ones(2, device="meta"), device="cpu"),
+        t.full_like(t.ones(2, device="meta"), 3.0, device="cpu"),
         t.empty_like(t.ones(2, device="meta")).is_meta,
         t.rand_like(t.ones(2), device="meta"),
         t.rand_like(t.ones(2, device="meta")),
