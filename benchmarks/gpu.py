@@ -1,6 +1,7 @@
 """Kernels of every family on an NVIDIA GPU: checked against their meaning, then timed beside torch's.
 
     python benchmarks/gpu.py [--only matmul] [--seconds 0.5] [--minutes 8] [--write]
+    python benchmarks/gpu.py --compile sm_90
 
 Every case is first run at a small, ragged size and compared with the records' references in float64; a random
 one bit by bit in its own type.  Then it takes turns with torch's eager mode at full size, in one process on
@@ -8,7 +9,8 @@ one device, each once untimed before it is timed; the two results are compared a
 between two events on the device's stream, so a call shorter than its launch from Python shows what the launch
 costs.  What is read again and fits in the L2 comes from there, for both.
 
---write puts the table into benchmarks/results/gpu.txt.  The exit status is 1 if a result was wrong or a case
+--compile only puts the kernels into the cache, on a machine without the GPU that they are for.  --write puts
+the table into benchmarks/results/gpu.txt.  The exit status is 1 if a result was wrong or a case
 failed, and 2 if there is no device.
 """
 
@@ -50,7 +52,7 @@ from lamina.passes.triton.target import ANY, Target
 from lamina.runtime.cuda.arrays import DeviceArray, uploaded
 from lamina.runtime.cuda.executable import Executable
 from lamina.runtime.cuda.machine import Machine, machine
-from lamina.runtime.triton_compiler import compiled
+from lamina.runtime.triton_compiler import Compiler, compiled
 
 DTYPES = {dtype.short: dtype for dtype in ALL}
 EPS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
@@ -209,6 +211,11 @@ def matmul() -> Iterator[Case]:
                 (Operand((n, n), t),) * 2, (Operand((45, 70), t), Operand((70, 101), t)),
                 2.0 * n**3, moves=False, terms=n, roundings=1, tf32=tf32,
             )  # fmt: skip
+    rows, small = Operand((65536, 64), "bf16"), Operand((1003, 17), "bf16")
+    yield Case(
+        "matmul 64 x 65536 x 64 bf16", lambda lib, x, y: lib.matmul(lib.transpose(x, 0, 1), y),
+        (rows, rows), (small, small), 2.0 * 64 * 64 * 65536, moves=False, terms=65536, roundings=1,
+    )  # fmt: skip
     m, n, k = 4096, 4096, 1024
     yield Case(
         f"gelu(linear) {m} x {n} x {k} f16", lambda lib, x, w, b: lib.gelu(lib.linear(x, w, b)),
@@ -216,6 +223,22 @@ def matmul() -> Iterator[Case]:
         (Operand((45, 70), "f16"), Operand((101, 70), "f16"), Operand((101,), "f16")),
         2.0 * m * n * k, moves=False, terms=k, weights=(1, 2),
     )  # fmt: skip
+
+
+def attention() -> Iterator[Case]:
+    """Scores, softmax and sums, as the functions say them: what one kernel does is torch's to choose."""
+
+    def heads(lib, q, k, v):
+        scores = lib.matmul(q, lib.transpose(k, 2, 3)) * q.shape[-1] ** -0.5
+        return lib.matmul(lib.softmax(scores, 3), v)
+
+    for t in ("f16", "bf16"):
+        for length in (512, 2048):
+            x, small = Operand((8, 12, length, 64), t), Operand((2, 3, 37, 24), t)
+            yield Case(
+                f"attention 8 x 12 x {length} x 64 {t}", heads, (x, x, x), (small, small, small),
+                4.0 * 8 * 12 * length**2 * 64, moves=False, terms=length, roundings=8,
+            )  # fmt: skip
 
 
 def convolution() -> Iterator[Case]:
@@ -259,7 +282,18 @@ def network() -> Iterator[Case]:
 
 SECTIONS = {
     f.__name__: f
-    for f in (pointwise, reductions, rows, indexed, pooling, matmul, convolution, random, network)
+    for f in (
+        pointwise,
+        reductions,
+        rows,
+        indexed,
+        pooling,
+        matmul,
+        attention,
+        convolution,
+        random,
+        network,
+    )  # fmt: skip
 }
 
 
@@ -457,6 +491,20 @@ def theirs(case: Case, arrays: Sequence[np.ndarray]) -> tuple[Theirs, Callable[[
     return Theirs(run, torch), results
 
 
+# ---- for a machine that is not here
+def compile_ahead(case: Case, compiler: Compiler) -> None:
+    """Have all that `measured` would run compiled."""
+
+    def add(program: Program, arrays: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+        for code in launch_list(program)[0].codes:
+            compiler.add(code)
+        return [np.zeros(x.shape, NUMPY[x.dtype]) for x in program.results]
+
+    for operands in (case.small, case.operands):
+        arrays = [np.broadcast_to(np.zeros((), NUMPY[o.dtype]), o.shape) for o in operands]
+        add(program_of(case, graph_of(case, operands), arrays, add)[0])
+
+
 # ---- the table
 
 
@@ -541,7 +589,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="for one case's rounds")
     parser.add_argument("--minutes", type=float, default=8.0, help="no case begins later")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--compile", metavar="TARGET", help="compile for it, and measure nothing")
     options = parser.parse_args()
+    if options.compile:
+        with Compiler(Target.named(options.compile)) as compiler:
+            for section in options.only or SECTIONS:
+                for case in SECTIONS[section]():
+                    compile_ahead(case, compiler)
+            print(f"{len(compiler.binaries())} kernels for {options.compile}")
+        return 0
     until = time.monotonic() + 60 * options.minutes
     try:
         device = machine()

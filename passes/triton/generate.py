@@ -32,7 +32,12 @@ def generate(kernel: Kernel, schedule: Schedule | None = None, aligned: Sequence
     check_bound(kernel)
     kernel = prove(kernel.replace(name=_UNNAMED))
     kernel = schedule.applied(kernel) if schedule is not None else canonical(collapsed(kernel))
-    schedule = schedule or default_schedule(kernel)
+    return written(kernel, schedule or default_schedule(kernel), aligned)
+
+
+def written(kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None) -> Code:
+    """The code of a kernel that is known to be sound, as it stands."""
+    kernel = kernel.replace(name=_UNNAMED)
     warps, stages = num_warps(schedule), num_stages(schedule)
     before, _, after = lower(kernel, schedule).rpartition(f"def {entry(kernel.name)}(")
     parameters = tuple(POINTERS[buffer.dtype] for buffer in kernel.buffers.values())

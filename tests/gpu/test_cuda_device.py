@@ -1,20 +1,24 @@
 """The driver's objects and compiled kernels on a real GPU; skipped where there is none."""
 
 import ctypes
+import multiprocessing
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lamina
-from lamina import jit
+from lamina import jit, nn
+from lamina.demo.network import network
 from lamina.ir.errors import DeviceError, OutOfMemoryError
 from lamina.ir.kernel import NUMPY
 from lamina.ir.kernel.form import identity
 from lamina.passes.triton.generate import generate
 from lamina.passes.triton.target import Target
 from lamina.runtime.cuda.driver import Device, Driver
+from lamina.runtime.cuda.machine import machine
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernel"))
 from probes import PROBES
@@ -116,3 +120,138 @@ def test_probe(device, name):
         np.testing.assert_allclose(output.astype(np.float64), wanted, rtol=0, atol=bound * scale)
     for place in places:
         device.release(place)
+
+
+# ---- traced programs
+class Words(nn.Module):
+    """A small GPT: embeddings, two layers of causal attention, logits."""
+
+    def __init__(self, words: int = 50, length: int = 24, width: int = 32):
+        super().__init__()
+        self.token, self.place = nn.Embedding(words, width), nn.Embedding(length, width)
+        layer = nn.TransformerEncoderLayer(width, 4, 64, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(width, words)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
+
+    def forward(self, x):
+        found = self.token(x) + self.place(lamina.arange(x.shape[1]))
+        return self.head(self.layers(found, mask=self.mask, is_causal=True))
+
+
+def trained(what: str, target: str, steps: int) -> tuple[list[float], list[np.ndarray]]:
+    """Losses and parameters of a network after some steps of training."""
+    lamina.manual_seed(1)
+    model = Words() if what == "words" else network(lamina, width=16)
+    optimizer = lamina.optim.AdamW(model.parameters(), lr=1e-3)
+
+    @jit.trace(target=target)
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).reshape(y.numel(), -1), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = []
+    for _ in range(steps):
+        if what == "words":
+            text = lamina.randint(0, 50, (8, 25))
+            losses.append(step(text[:, :-1], text[:, 1:]).item())
+        else:
+            losses.append(step(lamina.randn(32, 1, 8, 8), lamina.randint(0, 10, (32,))).item())
+    assert step.counts()["served"] >= steps - 3, step.explain()
+    return losses, [p.detach().numpy() for p in (*model.parameters(), *model.buffers())]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", ["images", "words"])
+def test_a_network_learns_as_on_the_cpu_and_twice_the_same(device, what):
+    pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
+    losses, values = trained(what, "cuda", 20)
+    expected_losses, expected = trained(what, "cpu", 20)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-3)
+    for got, want in zip(values, expected, strict=True):
+        assert np.abs(got - want).mean() <= 1e-3 * max(np.abs(want).max(), 1e-2)
+    again, same = trained(what, "cuda", 20)
+    assert again == losses and all(map(np.array_equal, same, values))
+
+
+def test_threads_share_the_device(device):
+    pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
+    f = jit.trace(lambda x: (x * 2 + 1).relu().sum(1), target="cuda")
+    for _ in range(3):
+        f(lamina.randn(500, 300))
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        x = lamina.randn(500, 300, generator=lamina.Generator().manual_seed(seed))
+        want = np.maximum(x.numpy() * 2 + 1, 0).sum(1)
+        for _ in range(50):
+            if not np.allclose(f(x).numpy(), want, rtol=1e-4):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_that_torch_holds_and_ours_live_in_one_process(device):
+    torch = pytest.importorskip("torch", reason="no torch here")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch sees no GPU")
+    f = jit.trace(lambda x, y: (x @ y).relu() + 1, target="cuda")
+    for _ in range(5):
+        x, y = lamina.randn(65, 33), lamina.randn(33, 70)
+        theirs = torch.relu(torch.from_numpy(x.numpy()).cuda() @ torch.from_numpy(y.numpy()).cuda()) + 1
+        np.testing.assert_allclose(f(x, y).numpy(), theirs.cpu().numpy(), atol=1e-4)
+
+
+# ---- what loses a device, in processes of their own
+def _in_child(connection, work) -> None:
+    try:
+        work()
+        connection.send("went well")
+    except DeviceError as error:
+        connection.send(str(error))
+
+
+def said_by(work, how: str = "spawn") -> str:
+    """What a process says that does some work with the device."""
+    context = multiprocessing.get_context(how)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_in_child, args=(theirs, work))
+    process.start()
+    theirs.close()
+    said = ours.recv() if ours.poll(60) else "nothing, for a minute"
+    process.join(60)
+    return said
+
+
+def use_device() -> None:
+    machine().allocate(1 << 20)
+
+
+def read_where_nothing_is() -> None:
+    from lamina.runtime.triton_compiler import compiled
+
+    here, kernel = machine(), PROBES["add"].kernel
+    code = generate(kernel)
+    (function,) = here.functions([code], compiled([code], Target.named(here.target)))
+    here.stream.launch(function, code.grid, 1 << 45, 1 << 46, 1 << 47, about="an op of the user's")
+    here.stream.synchronize()
+
+
+def test_a_forked_child_is_refused(device):
+    assert "forked after CUDA was begun" in said_by(use_device, "fork")
+    assert said_by(use_device) == "went well"
+
+
+def test_a_kernel_that_reads_where_nothing_is_loses_its_process_and_is_named(device):
+    pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
+    said = said_by(read_where_nothing_is)
+    assert "ILLEGAL_ADDRESS" in said and "an op of the user's" in said, said
+    assert said_by(use_device) == "went well"

@@ -1,19 +1,25 @@
-"""Run kernels in Triton's interpreter and compare: a line for each, and 1 as exit status where one differs.
+"""Run kernels' Triton sources and compare: a line for each, and 1 as exit status where one differs.
 
     triton_numerics.py families [NAME...]     the kernels of family_kernels.py
-    triton_numerics.py records [NAME...]      op records', a sample in each dtype
+    triton_numerics.py records [NAME...]      op records', a sample in each dtype; `0/4` is each fourth
     triton_numerics.py fuzz FIRST COUNT       kernels that passes make of random graphs
     triton_numerics.py outside                indices that are out of range, and offsets beyond 32 bits
 
-The other side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges
-it, and by its SCHEDULES.
+They run in Triton's interpreter; with `--device` in front compiled, on this machine's NVIDIA GPU; and with
+`--compile sm_90` they are compiled into the cache and not run, for a machine that has the GPU.  The other
+side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges it, and by
+its SCHEDULES.
 """
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from interpreted import launch, run
+if sys.argv[1:2] in (["--device"], ["--compile"]):
+    from compiled_runs import launch, prepare
+else:
+    from interpreted import launch
 
 sys.path.append(str(Path(__file__).parents[1] / "kernel"))
 sys.path.append(str(Path(__file__).parents[1] / "ops"))
@@ -21,12 +27,15 @@ sys.path.append(str(Path(__file__).parents[1] / "passes"))
 
 import numpy as np
 from family_kernels import FAMILIES, SCHEDULES
+from graph_kernels import graph_kernels
+from kernel_memory import run
 from probes import PROBES
 from record_kernels import LOWERED, record_kernels
 
-from lamina.ir.kernel import NUMPY, interpret, parse, verify
+from lamina.ir.kernel import NUMPY, Kernel, interpret, parse, verify
 from lamina.passes.kernels.collapse import canonical, collapsed
-from lamina.passes.schedules.steps import parse as schedule
+from lamina.passes.schedules.steps import Schedule
+from lamina.passes.schedules.steps import parse as parse_schedule
 from lamina.passes.triton.defaults import default_schedule
 
 EPS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
@@ -48,6 +57,14 @@ def error(kernel, got: np.ndarray, want: np.ndarray, terms: int) -> float:
     return float(np.abs(got - want)[differs].max(initial=0.0) / ((terms + 16) * EPS[name] * scale))
 
 
+def ways(label: str, kernel: Kernel) -> Iterator[tuple[Kernel, Schedule]]:
+    """The forms of a kernel and their schedules."""
+    for form in (kernel, canonical(collapsed(kernel))):
+        yield form, default_schedule(form)
+    for text in SCHEDULES.get(label, ()):
+        yield kernel, parse_schedule(text)
+
+
 def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
     """Run both and print what came out."""
     want = interpret(kernel, *arrays)
@@ -55,10 +72,9 @@ def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
     terms = max((int(np.prod([int(a.extent) for a in s.axes])) for s in kernel.stages), default=1)
     terms += max((x.size for x in arrays), default=0) if any(s.combine for s in kernel.stores) else 0
     worst = 0.0
-    ways = [(kernel, schedule(text)) for text in SCHEDULES.get(label, ())]
-    for form, how in [(kernel, None), (canonical(collapsed(kernel)), None), *ways]:
+    for form, how in ways(label, kernel):
         flat = [x.reshape(b.shape) for x, b in zip(arrays, form.inputs, strict=True)]
-        got = run(form, *flat, schedule=how)
+        got = run(launch, form, how, *flat)
         found = [error(form, g.reshape(w.shape), w, terms) for g, w in zip(got, want, strict=True)]
         worst = max(worst, *found, 0.0)
     good = worst <= 1.0
@@ -86,7 +102,8 @@ def indices_out_of_range() -> bool:
   t[ids[i]] mul= 3
 }"""
     x, ids = np.ones((4, 3), np.float32), np.array([-1, 0, 3, 4, 1 << 40, -(1 << 62)])
-    y, z, last, t = run(verify(parse(text)), x, ids)
+    kernel = verify(parse(text))
+    y, z, last, t = run(launch, kernel, default_schedule(kernel), x, ids)
     rows = np.array([[0], [1], [1], [0], [0], [0]])
     good = (y == rows).all() and (z == [[1], [0], [0], [1]]).all() and (last == [[1], [0], [0], [2]]).all()
     good = bool(good and (t == [27, 1, 1, 27]).all())
@@ -121,19 +138,30 @@ def ready(found):
         yield label, lambda kernel=kernel, arrays=arrays: (kernel, arrays)
 
 
+def work_of(what: str, *words: str):
+    """Labels, and what makes a kernel and its arrays."""
+    if what == "families":
+        return families(list(words))
+    if what == "records":
+        if words and "/" in words[0]:
+            first, step = map(int, words[0].split("/"))
+            words = (*LOWERED[first::step],)
+        return ready(record_kernels(names=words or LOWERED))
+    return ready(graph_kernels(int(words[0]), int(words[1])))
+
+
 def main(what: str, *words: str) -> int:
+    if what == "--compile":
+        target, *words = words
+        count = prepare(target, (way for label, make in work_of(*words) for way in ways(label, make()[0])))
+        print(f"{count} kernels for {target}")
+        return 0
+    if what == "--device":
+        what, *words = words
     if what == "outside":
         return not (indices_out_of_range() and wide_offsets())
-    if what == "families":
-        work = families(list(words))
-    elif what == "records":
-        work = ready(record_kernels(names=words or LOWERED))
-    else:
-        from graph_kernels import graph_kernels
-
-        work = ready(graph_kernels(int(words[0]), int(words[1])))
     failed = 0
-    for label, make in work:
+    for label, make in work_of(what, *words):
         kernel = None
         try:
             kernel, arrays = make()

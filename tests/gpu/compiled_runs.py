@@ -1,0 +1,54 @@
+"""Run kernels as Triton compiles them, on this machine's NVIDIA GPU; or only compile them, for another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from kernel_memory import GUARD, with_guards
+
+from lamina.ir.kernel import Kernel
+from lamina.passes.schedules.steps import Schedule
+from lamina.passes.triton.generate import written
+from lamina.passes.triton.target import Target
+from lamina.runtime.cuda.arrays import DeviceArray, uploaded
+from lamina.runtime.cuda.machine import machine
+from lamina.runtime.triton_compiler import Compiler, compiled
+
+HELPERS = 16
+
+
+def prepare(target: str, ways: Iterable[tuple[Kernel, Schedule]]) -> int:
+    """Put the kernels' machine code into the cache, where `launch` finds it.  Returns how many there are."""
+    codes = {written(kernel, schedule): None for kernel, schedule in ways}
+    with Compiler(Target.named(target), helpers=HELPERS) as compiler:
+        for code in codes:
+            compiler.add(code)
+        compiler.binaries()
+    return len(codes)
+
+
+def launch(kernel: Kernel, schedule: Schedule, arrays: dict[str, np.ndarray]) -> None:
+    """Run a kernel on the memory of its buffers, which goes there and back with the guards around it."""
+    device = machine()
+    device.use()
+    code = written(kernel, schedule)
+    (function,) = device.functions([code], compiled([code], Target.named(device.target)))
+    raws = {id(raw): raw for raw in map(with_guards, arrays.values())}
+    places: dict[int, DeviceArray] = {
+        key: uploaded(device, raw.reshape(-1).view(np.uint8), "u8") for key, raw in raws.items()
+    }
+
+    def address(array: np.ndarray) -> int:
+        raw = with_guards(array)
+        return places[id(raw)].address + (GUARD if raw is not array else 0)
+
+    spare = [DeviceArray(device, "u8", (nbytes,)) for nbytes in function.scratch(code.grid)]
+    addresses = [address(arrays[buffer.name]) for buffer in kernel.buffers.values()]
+    device.stream.launch(
+        function, code.grid, *addresses, about=kernel.name, scratch=spare[0].address, profile=spare[1].address
+    )
+    for key, raw in raws.items():
+        if raw.flags.writeable:
+            places[key].copy_to(raw.reshape(-1).view(np.uint8))
+    device.stream.synchronize()
