@@ -356,7 +356,7 @@ class Resident:
     """A program whose arrays are on the device for good: a call queues its launches, and nothing else."""
 
     def __init__(self, machine: Machine, program: Program, arrays: Sequence[np.ndarray]):
-        launches, constants = launch_list(program)
+        launches, constants = launch_list(program, Target.named(machine.target))
         functions = machine.functions(launches.codes, compiled(launches.codes, Target.named(machine.target)))
         self.results = [DeviceArray(machine, dtype, shape) for dtype, shape in launches.results]
         self._memory = {
@@ -496,7 +496,7 @@ def compile_ahead(case: Case, compiler: Compiler) -> None:
     """Have all that `measured` would run compiled."""
 
     def add(program: Program, arrays: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        for code in launch_list(program)[0].codes:
+        for code in launch_list(program, compiler.target)[0].codes:
             compiler.add(code)
         return [np.zeros(x.shape, NUMPY[x.dtype]) for x in program.results]
 

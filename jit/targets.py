@@ -166,12 +166,15 @@ class Cuda:
         self.name, self.ordinal = f"cuda:{ordinal}", ordinal
 
     def check(self) -> None:
-        machine = cuda.machine_of(self.ordinal)
-        machine.check()
-        toolchain.identity(Architecture.named(machine.target))
+        cuda.machine_of(self.ordinal).check()
+        toolchain.identity(self.architecture)
+
+    @property
+    def architecture(self) -> Architecture:
+        return Architecture.named(cuda.machine_of(self.ordinal).target)
 
     def identity(self) -> str:
-        return self.name  # a list of launches is the same for all devices
+        return f"{self.name} {self.architecture.name}"  # which decides on schedules
 
     def passes(self, options: Options) -> Sequence[Callable[[Program], Program]]:
         return program_passes(ANY, options)
@@ -213,11 +216,11 @@ class Cuda:
         return cuda.load_program(key, cuda.machine_of(self.ordinal))
 
     def source(self, program: Program) -> tuple[str, ...]:
-        launches, _ = launch_list(program)
+        launches, _ = launch_list(program, self.architecture)
         return tuple(code.source for code in launches.codes)
 
     def plan(self, program: Program) -> MemoryPlan:
-        return launch_plan(program)[0]
+        return launch_plan(program, self.architecture)[0]
 
     def tried(self, program: Program, alone: bool = False) -> Callable[..., tuple[np.ndarray, ...]]:
         return cuda.Executable(program, cuda.machine_of(self.ordinal), garbage=GARBAGE)

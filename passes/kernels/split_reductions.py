@@ -28,18 +28,19 @@ EVEN = 64  # a length that vectors divide, where what is left over is then small
 ROWS = 32  # of the cut axis at least, so that partial results are few beside what they are made from
 
 
-def split_reductions(kernel: Kernel, parts: int | None = None) -> list[Kernel] | None:
+def split_reductions(kernel: Kernel, parts: int | None = None, even: bool = False) -> list[Kernel] | None:
     """Kernels that run one after another in place of `kernel`; None where there is nothing to gain or cut.
 
     Buffers of theirs that `kernel` has not, t0, t1, ..., hold what one leaves for another.
     parts: how many each reduction is cut in; by default it follows from the sizes, as whether it is cut.
+    even: vectors divide their lengths, where that leaves as many parts or a few less.
     """
     reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
     cut = [stage for stage in reductions if parts or _parts(kernel, stage)]
     scans = any(isinstance(stage, Fold) and (stage.scan or stage.merge is None) for stage in reductions)
     if not cut or scans or not kernel.is_order_free or any(b.inplace for b in kernel.outputs):
         return None
-    return _Split(kernel, parts).kernels()
+    return _Split(kernel, parts, even).kernels()
 
 
 def _parts(kernel: Kernel, stage: Reduce | Fold) -> int:
@@ -52,8 +53,8 @@ def _parts(kernel: Kernel, stage: Reduce | Fold) -> int:
 class _Split:
     """The kernels that one is split in, as they are made."""
 
-    def __init__(self, kernel: Kernel, parts: int | None):
-        self.kernel, self.parts = kernel, parts
+    def __init__(self, kernel: Kernel, parts: int | None, even: bool):
+        self.kernel, self.parts, self.even = kernel, parts, even
         self.results: dict[str, Expr] = {}  # of the reductions so far: a read of a buffer of their own
         self.buffers = dict(kernel.buffers)
         self.made: list[Kernel] = []
@@ -101,6 +102,9 @@ class _Split:
             return
         slow, rest = stage.axes[0], stage.axes[1:]
         length = int(slow.extent) // parts
+        if self.even and length >= 2 * EVEN:
+            length += -length % EVEN
+            parts = int(slow.extent) // length
         length -= length % (EVEN if length >= 8 * EVEN and self.parts is None else 1)
         part, shape = Axis(self.part, parts), [int(axis.extent) for axis in parallel]
         here = self.inlined({slow.name: Affine.of({self.part: length, self.inner: 1})})

@@ -16,33 +16,58 @@ The kernel that accumulates then works in place of the filled array, so the memo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from ...ir.kernel.form import Axis, Fold, Kernel, Reduce
+from ...ir.kernel.form import Axis, Fold, Kernel, Reduce, Stage
 from ...ir.kernel.verify import verify as verify_kernel
 from ..kernels.filling import filling
 from ..kernels.split_reductions import split_reductions
 from .program import Alias, Array, Call, Program, Step
 
-FEW = 256  # parallel points: with as many or more there are programs for every core of a GPU
-LONG = 8192  # points of a reduction that one program does while another launch would begin
+ENOUGH = 128  # programs with which every core of a large GPU has one
+WANTED = (
+    512  # programs of a reduction that is cut: several for each core, so that none waits for memory alone
+)
+LONG = 2048  # points of a reduction that one program does while another launch would begin
+SHORTEST = 512  # points of a part: its result is written and read again
+
+Programs = Callable[[Kernel], int]  # how many a launch of a kernel has
 
 
-def split_calls(program: Program) -> Program:
+def split_calls(program: Program, programs: Programs) -> Program:
     """The program with the calls above as several."""
     steps: list[Step] = []
     for step in program.steps:
-        steps.extend(_calls(step) if isinstance(step, Call) else (step,))
+        steps.extend(_calls(step, programs) if isinstance(step, Call) else (step,))
     return program.replace(steps=tuple(steps))
 
 
-def _calls(call: Call) -> Iterator[Step]:
-    parts = split_reductions(call.kernel) if call.how is None and _is_long(call.kernel) else None
+def _calls(call: Call, programs: Programs) -> Iterator[Step]:
+    kernel = call.kernel
+    count = _parts(kernel, programs) if call.how is None else 0
+    if count > 1:
+        kernel = kernel if _slowest(kernel) >= count else _longest_first(kernel)
+        count = min(count, _slowest(kernel))
+    parts = split_reductions(kernel, count, even=True) if count > 1 else None
     if parts is None:
         yield from _filled(call)
-        return
-    yield from in_turn(call, parts)
+    else:
+        yield from in_turn(replace(call, kernel=kernel), parts)
+
+
+def _longest_first(kernel: Kernel) -> Kernel:
+    """The kernel with the longest axis of each sum outermost, as it is what is cut."""
+    if not kernel.is_order_free:
+        return kernel
+
+    def sorted_(stage: Stage) -> Stage:
+        if not isinstance(stage, Reduce) or len(stage.axes) < 2:
+            return stage
+        longest = max(stage.axes, key=lambda axis: int(axis.extent))
+        return replace(stage, axes=(longest, *(axis for axis in stage.axes if axis is not longest)))
+
+    return kernel.replace(stages=tuple(map(sorted_, kernel.stages)))
 
 
 def in_turn(call: Call, kernels: Iterable[Kernel]) -> Iterator[Call]:
@@ -57,11 +82,22 @@ def in_turn(call: Call, kernels: Iterable[Kernel]) -> Iterator[Call]:
         yield Call(part, inputs, outputs, where=call.where)
 
 
-def _is_long(kernel: Kernel) -> bool:
-    """Whether few programs would each go through much."""
-    reductions = (stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold)))
-    most = max((_points(stage.axes) for stage in reductions), default=0)
-    return _points(kernel.parallel) < FEW and most >= LONG
+def _parts(kernel: Kernel, programs: Programs) -> int:
+    """In how many parts reductions are cut that few programs would each go through for long; 0 for none."""
+    reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
+    longest = max((_points(stage.axes) for stage in reductions), default=0)
+    if longest < LONG:
+        return 0
+    count = programs(kernel)
+    if not 0 < count < ENOUGH:
+        return 0
+    return min(WANTED // count, longest // SHORTEST)
+
+
+def _slowest(kernel: Kernel) -> int:
+    """The least extent of an axis that a cut would divide."""
+    reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
+    return min(int(stage.axes[0].extent) if stage.axes else 0 for stage in reductions)
 
 
 def _points(axes: tuple[Axis, ...]) -> int:

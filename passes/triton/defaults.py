@@ -23,20 +23,22 @@ from ..schedules.steps import Schedule, Step
 from .halves import half_factors
 from .scatter import ordered, serial_axes
 from .schedule import check_bound, points, power_of_two
+from .target import ANY, Target
 
-SHARED = 96 * 1024  # bytes for the steps of a dot that are loaded ahead: what every card from sm_80 on has
+SHARED = 3 * 1024  # bytes of shared memory beside the steps of a dot that are loaded ahead
 PROGRAMS = 128  # about as many as a large GPU runs at once: below it, tiles are made smaller
+# A product of halves by tiles of 128 x 256 has two to each load that 128 x 128 has three of.  On an H100 it
+# runs at 750 to 777 TF/s where those run at 613 to 670, once there are programs for every core several times
+# (benchmarks/results/gpu_tiles.txt, 2026-11-27).
+WIDE = 4 * PROGRAMS
 LONG = 32  # points of a local axis from which it is a dimension: the lanes of a warp
 ROW = 8192  # points of a row that are held at once; longer ones are gone along in steps
 STEP = 4096
 GROUP = 8  # rows of tiles, in a product of so many tiles that the L2 does not hold all columns
 
 
-def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
-    """How the kernel runs unless somebody knows better.
-
-    shared: bytes of shared memory for a program.  Raises KernelError for a kernel that is not bound.
-    """
+def default_schedule(kernel: Kernel, target: Target = ANY) -> Schedule:
+    """How the kernel runs unless somebody knows better.  Raises KernelError for one that is not bound."""
     check_bound(kernel)
     serial = serial_axes(kernel)
     parallel = tuple(axis for axis in names(kernel.parallel) if axis not in serial)
@@ -47,7 +49,7 @@ def default_schedule(kernel: Kernel, shared: int = SHARED) -> Schedule:
     local_store = any(store.axes for store in kernel.stores)
     for roles in products(kernel) if not local_store else ():
         if roles.is_matmul and min(points(kernel, roles.m), points(kernel, roles.n)) > 1:
-            return _product(kernel, roles, shared)
+            return _product(kernel, roles, target.shared - SHARED)
     blocks = _blocks(kernel)
     if blocks:
         return _rows(kernel, parallel, blocks)
@@ -72,6 +74,8 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
     while batch * -(-m // sizes[0]) * -(-n // sizes[1]) < PROGRAMS and max(sizes) > 32:
         sizes[sizes[0] < sizes[1]] //= 2
+    if halves and 3 * (128 + 256) * 64 * 2 <= shared and batch * -(-m // 128) * -(-n // 256) >= WIDE:
+        sizes = [128, 256]
     widest = max(roles.k, key=lambda axis: int(kernel.extents[axis]))
     # short axes (a window's, few channels) are fused, so that a step is filled
     block = (widest,) if int(kernel.extents[widest]) >= 16 else roles.k

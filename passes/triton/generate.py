@@ -15,24 +15,36 @@ from .defaults import default_schedule
 from .emit import lower
 from .names import entry
 from .schedule import check_bound, grid, num_stages, num_warps
+from .target import ANY, Target
 
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
 POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", "u32", "u8")}
 _UNNAMED = "kernel"  # the function while its text is hashed
 
 
-def generate(kernel: Kernel, schedule: Schedule | None = None, aligned: Sequence[bool] | None = None) -> Code:
+def generate(
+    kernel: Kernel,
+    schedule: Schedule | None = None,
+    aligned: Sequence[bool] | None = None,
+    target: Target = ANY,
+) -> Code:
     """The code of a bound kernel; equal kernels have equal code, whatever their names say.
 
-    schedule: of this very kernel, rewritten as it says.  By default one is chosen, after axes that are
-    contiguous together became one, so that kernels that differ in how many dims they have are one text.
-    aligned: as `Code` has it; all buffers are by default.  Raises KernelError for a kernel that Triton source
-    can't say, and a schedule that does not fit.
+    schedule: of this very kernel, rewritten as it says.  By default one is chosen for `target`, after axes
+    that are contiguous together became one, so that kernels that differ in how many dims they have are one
+    text.  aligned: as `Code` has it; all buffers are by default.  Raises KernelError for a kernel that Triton
+    source can't say, and a schedule that does not fit.
     """
     check_bound(kernel)
     kernel = prove(kernel.replace(name=_UNNAMED))
     kernel = schedule.applied(kernel) if schedule is not None else canonical(collapsed(kernel))
-    return written(kernel, schedule or default_schedule(kernel), aligned)
+    return written(kernel, schedule or default_schedule(kernel, target), aligned)
+
+
+def programs_of(kernel: Kernel, target: Target = ANY) -> int:
+    """How many programs a launch has of what `generate` makes of a kernel."""
+    kernel = canonical(collapsed(kernel))
+    return grid(kernel, default_schedule(kernel, target))
 
 
 def written(kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None) -> Code:

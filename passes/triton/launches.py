@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from ..programs.program import Alias, Call, Host, Program
 from ..programs.split_calls import split_calls
 from ..programs.with_checks import with_checks
 from .code import ALIGNMENT, Code
-from .generate import generate
+from .generate import generate, programs_of
+from .target import ANY, Target
 
 
 @dataclass(frozen=True)
@@ -71,27 +73,29 @@ class Launches(Manifest):
         return "\n".join(lines)
 
 
-def launch_plan(program: Program) -> tuple[MemoryPlan, tuple[str, ...]]:
+def launch_plan(program: Program, target: Target = ANY) -> tuple[MemoryPlan, tuple[str, ...]]:
     """Where everything is, its checks and divided calls included; and the kernels that flags stand for."""
     program, flags = with_checks(program)
     program = program.replace(
         results=(*program.results, *flags), into=(*program.into, *(None for _ in flags))
     )
-    return verify(plan_memory(split_calls(program))), tuple(flags.values())
+    return verify(plan_memory(split_calls(program, partial(programs_of, target=target)))), tuple(
+        flags.values()
+    )
 
 
-def launch_list(program: Program) -> tuple[Launches, tuple[np.ndarray, ...]]:
-    """The launches of a program, and its constants.
+def launch_list(program: Program, target: Target = ANY) -> tuple[Launches, tuple[np.ndarray, ...]]:
+    """The launches of a program on a target, and its constants.
 
     Raises GraphError, KernelError for a program that can't be planned, or whose kernels have no Triton code.
     """
-    plan, checks = launch_plan(program)
+    plan, checks = launch_plan(program, target)
     codes: dict[Code, int] = {}
-    parts = tuple(_parts(plan, codes))
+    parts = tuple(_parts(plan, codes, target))
     return Launches.of(plan, parts, checks, codes=tuple(codes)), tuple(plan.program.constants.values())
 
 
-def _parts(plan: MemoryPlan, codes: dict[Code, int]) -> Iterator[Part]:
+def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target) -> Iterator[Part]:
     steps = plan.program.steps
     for number, step in enumerate(steps):
         yield from _moves(plan, number)
@@ -103,7 +107,8 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int]) -> Iterator[Part]:
             inputs, outputs = plan.arguments(step)
             places = tuple(place for place in (*inputs, *outputs) if place is not None)
             # an alias begins at any element of the array that it is a part of
-            code = generate(step.kernel, step.how, [place.start % ALIGNMENT == 0 for place in places])
+            aligned = [place.start % ALIGNMENT == 0 for place in places]
+            code = generate(step.kernel, step.how, aligned, target)
             if len(places) != len(code.parameters):
                 raise GraphError(
                     f"{step.name}: a code takes the kernel's buffers", f"parameters: {code.parameters}"

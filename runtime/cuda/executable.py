@@ -70,8 +70,9 @@ class Executable:
     def __init__(self, program: Program, machine: Machine | None = None, garbage: int | None = None):
         self._garbage = garbage
         start = time.perf_counter()
-        launches, constants = launch_list(program)
-        self._load(launches, constants, machine or machine_of())
+        machine = machine or machine_of()
+        launches, constants = launch_list(program, Target.named(machine.target))
+        self._load(launches, constants, machine)
         self.statistics.compile_seconds = time.perf_counter() - start
 
     @classmethod
@@ -216,11 +217,14 @@ class Executable:
 
             def launch(run: _Run) -> None:
                 addresses = map(run.address, part.arguments)
-                spare = [DeviceArray(self.machine, "u8", (nbytes,)) for nbytes in scratch]
-                stream.launch(
-                    function, grid, *addresses, about=part.about,
-                    scratch=spare[0].address, profile=spare[1].address,
-                )  # fmt: skip
+                if not any(scratch):
+                    stream.launch(function, grid, *addresses, about=part.about)
+                else:
+                    spare = [DeviceArray(self.machine, "u8", (nbytes,)) for nbytes in scratch]
+                    stream.launch(
+                        function, grid, *addresses, about=part.about,
+                        scratch=spare[0].address, profile=spare[1].address,
+                    )  # fmt: skip
                 if self._blocking:
                     stream.synchronize()
 

@@ -19,6 +19,7 @@ from lamina.passes.graphs.fuse import fuse
 from lamina.passes.programs.build_program import build_program
 from lamina.passes.programs.program import Alias, Call, Host, Program
 from lamina.passes.programs.split_calls import split_calls
+from lamina.passes.triton.generate import programs_of
 
 
 def graph_kernels(first: int, count: int) -> Iterator[tuple[str, Kernel, list[np.ndarray]]]:
@@ -32,7 +33,7 @@ def graph_kernels(first: int, count: int) -> Iterator[tuple[str, Kernel, list[np
         else:
             graph = Maker(seed, dtype=(float32, float64, float16)[seed // 2 % 3]).graph(12)
             arrays = few_arrays(graph, seed)
-        program = split_calls(build_program(fuse(graph)))
+        program = split_calls(build_program(fuse(graph)), programs_of)
         for number, (kernel, given) in enumerate(_calls(program, arrays)):
             yield f"graph {seed} call {number} {kernel.name}", kernel, given
 

@@ -140,10 +140,16 @@ class Words(nn.Module):
 
 
 def trained(what: str, target: str, steps: int) -> tuple[list[float], list[np.ndarray]]:
-    """Losses and parameters of a network after some steps of training."""
+    """Losses and parameters of a network after some steps of training.
+
+    Adam divides gradients by their size: where the true one is 0, as that of a key's bias, it makes steps of
+    what rounding left.  So words are learnt by plain steps.
+    """
     lamina.manual_seed(1)
     model = Words() if what == "words" else network(lamina, width=16)
-    optimizer = lamina.optim.AdamW(model.parameters(), lr=1e-3)
+    parameters = model.parameters()
+    optim = lamina.optim
+    optimizer = optim.SGD(parameters, 0.1, 0.9) if what == "words" else optim.AdamW(parameters, 1e-3)
 
     @jit.trace(target=target)
     def step(x, y):
@@ -246,7 +252,7 @@ def read_where_nothing_is() -> None:
 
 
 def test_a_forked_child_is_refused(device):
-    assert "forked after CUDA was begun" in said_by(use_device, "fork")
+    assert "a forked process" in said_by(use_device, "fork")
     assert said_by(use_device) == "went well"
 
 

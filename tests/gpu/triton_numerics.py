@@ -38,6 +38,9 @@ from lamina.passes.schedules.steps import Schedule
 from lamina.passes.schedules.steps import parse as parse_schedule
 from lamina.passes.triton.defaults import default_schedule
 
+# A GPU's multiply-add rounds once where NumPy rounds twice.  A mean that is taken from elements which are all
+# alike leaves that rounding, and a root of the variance's epsilon makes it 300 times larger.
+LIMIT = 4.0 if sys.argv[1:2] == ["--device"] else 1.0
 EPS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 
 
@@ -77,7 +80,7 @@ def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
         got = run(launch, form, how, *flat)
         found = [error(form, g.reshape(w.shape), w, terms) for g, w in zip(got, want, strict=True)]
         worst = max(worst, *found, 0.0)
-    good = worst <= 1.0
+    good = worst <= LIMIT
     print(f"{label}: {worst:.2g} {'ok' if good else 'WRONG'}", flush=True)
     return good
 

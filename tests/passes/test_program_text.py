@@ -22,6 +22,7 @@ from lamina.passes.programs.split_calls import split_calls
 from lamina.passes.run import verified
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
+from lamina.passes.triton.generate import programs_of
 from lamina.runtime.native import Executable
 
 TABLE = np.arange(100, dtype=np.float32).reshape(2, 50)
@@ -135,7 +136,7 @@ def test_prologue_golden(golden):
 
 
 def test_split_calls_golden(golden):
-    golden("passes/split_calls", full(LONG, split_calls(LONG)))
+    golden("passes/split_calls", full(LONG, split_calls(LONG, programs_of)))
 
 
 LINEAR = parse("""\

@@ -9,6 +9,7 @@ from lamina.passes.programs import split_calls as module
 from lamina.passes.programs.plan_memory import plan_memory
 from lamina.passes.programs.program import Array, Call, Program, interpret, verify
 from lamina.passes.programs.split_calls import split_calls
+from lamina.passes.triton.generate import programs_of
 
 COUNT = """\
 kernel count(ids: i64[{n}]) -> (y: i64[6]) {{
@@ -50,14 +51,14 @@ def same(before: Program, after: Program) -> None:
 
 def test_what_accumulates_is_filled_first(golden):
     before = program(COUNT, n=100)
-    after = split_calls(before)
+    after = split_calls(before, programs_of)
     golden("passes/split_calls_count", f"{before}\n\n{after}\n\n{plan_memory(after)}\n")
     same(before, after)
 
 
 def test_a_long_reduction_at_few_points_is_cut(golden):
     before = program(ROWS, m=3, n=40_000)
-    after = split_calls(before)
+    after = split_calls(before, programs_of)
     golden(
         "passes/split_calls_rows", f"{before}\n\n{after}\n\n" + "\n".join(str(c.kernel) for c in after.calls)
     )
@@ -67,7 +68,7 @@ def test_a_long_reduction_at_few_points_is_cut(golden):
 @pytest.mark.parametrize(("m", "n", "calls"), [(512, 64, 1), (255, 8191, 1), (300, 9000, 1), (2, 65_536, 5)])
 def test_rows_are_cut_where_they_are_few_and_long(m, n, calls):
     before = program(SOFTMAX, m=m, n=n)
-    after = split_calls(before)
+    after = split_calls(before, programs_of)
     assert len(after.calls) == calls
     if n > 9000:
         same(before, after)
@@ -75,8 +76,8 @@ def test_rows_are_cut_where_they_are_few_and_long(m, n, calls):
 
 def test_a_second_time_changes_nothing():
     for before in (program(COUNT, n=100), program(ROWS, m=3, n=40_000)):
-        once = split_calls(before)
-        assert str(split_calls(once)) == str(once)
+        once = split_calls(before, programs_of)
+        assert str(split_calls(once, programs_of)) == str(once)
 
 
 def test_a_planted_bug_is_seen(monkeypatch):
@@ -86,7 +87,7 @@ def test_a_planted_bug_is_seen(monkeypatch):
         fill = right(kernel, buffer)
         return fill and parse(str(fill).replace("i64(0)", "i64(1)"))
 
-    same(before, split_calls(before))
+    same(before, split_calls(before, programs_of))
     monkeypatch.setattr(module, "filling", ones)
     with pytest.raises(AssertionError):
-        same(before, split_calls(before))
+        same(before, split_calls(before, programs_of))
