@@ -147,7 +147,7 @@ def scheduled(
         yield text, program.replace(steps=(replace(call, how=how),))
 
 
-def table(kind: str, say) -> bool:
+def table(kind: str, only: str, say: Callable[[str], None]) -> bool:
     device, right = machine(), True
     for task in tasks(kind):
         arrays = task.arrays()
@@ -157,11 +157,16 @@ def table(kind: str, say) -> bool:
         (want,) = results()
         found = []
         for text, program in task.programs():
+            if only not in text:
+                continue
             try:
                 ours = gpu.Ours(gpu.Resident(device, program, arrays), device)
             except LaminaError as error:
                 say(f"  {task.name}, {text}: {str(error).splitlines()[0]}")
                 continue
+            print(
+                f"{task.name}, {text}", file=sys.stderr, flush=True
+            )  # which one it is, if the device is lost
             ours.run()
             error = gpu.error_of(ours.run.results[0].numpy(), want)
             good = error <= task.tolerance
@@ -184,6 +189,7 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=KINDS, action="append")
     parser.add_argument("--compile", metavar="TARGET", help="compile for it, and measure nothing")
+    parser.add_argument("--tile", default="", help="those whose text has this in it")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     kinds = options.only or list(KINDS)
@@ -205,7 +211,7 @@ def main() -> int:
     device = machine()
     say(where())
     say(f"{device.device.name} ({device.target}), triton {version('triton')}, torch {version('torch')}")
-    right = all([table(kind, say) for kind in kinds])
+    right = all([table(kind, options.tile, say) for kind in kinds])
     if options.write:
         (RESULTS / "gpu_tiles.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0 if right else 1

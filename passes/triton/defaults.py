@@ -74,7 +74,8 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
     while batch * -(-m // sizes[0]) * -(-n // sizes[1]) < PROGRAMS and max(sizes) > 32:
         sizes[sizes[0] < sizes[1]] //= 2
-    if halves and 3 * (128 + 256) * 64 * 2 <= shared and batch * -(-m // 128) * -(-n // 256) >= WIDE:
+    fits = 3 * (128 + 256) * 64 * 2 <= shared
+    if halves and n > 128 and fits and batch * -(-m // 128) * -(-n // 256) >= WIDE:
         sizes = [128, 256]
     widest = max(roles.k, key=lambda axis: int(kernel.extents[axis]))
     # short axes (a window's, few channels) are fused, so that a step is filled
