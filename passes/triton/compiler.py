@@ -14,10 +14,12 @@ import types
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas_version
 from triton.compiler import ASTSource, CompilationError
 
 from ...ir.errors import KernelError
 from ...ir.locks import fork_safe_lock
+from . import ptx
 from .binary import Binary
 from .code import ALIGNMENT, Code
 from .target import Target
@@ -93,12 +95,24 @@ def _compiled(source: ASTSource, target: Target, options: dict):
         _settings,
         tempfile.TemporaryDirectory(prefix="lamina-triton-") as folder,
         triton.knobs.cache.scope(),
+        triton.knobs.runtime.scope(),
     ):
         triton.knobs.cache.dir = folder
+        triton.knobs.runtime.add_stages_inspection_hook = _with_mended_ptx
         # the target is given, so that no driver is looked for: the search would import torch where it is
         # installed
         gpu = GPUTarget(target.backend, target.architecture, target.warp)
         return triton.compile(source, target=gpu, options=options)
+
+
+def _with_mended_ptx(backend=None, stages=None, options=None, language=None, capability=None):
+    """Triton's hook: given its stages it changes them, and given nothing it answers with parts of a key."""
+    if stages is None:
+        return "lamina", str(ptx.SOUND)
+    if "ptx" in stages and not ptx.is_sound(get_ptxas_version(backend.target.arch)):
+        make = stages["ptx"]
+        stages["ptx"] = lambda source, metadata: ptx.without_pairs(make(source, metadata))
+    return None
 
 
 def _binary(made, target: Target) -> Binary:
