@@ -6,6 +6,7 @@ sum(c, r) x[n, c, i * stride + r - padding] * w[k, c, r]     a convolution; its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -161,7 +162,12 @@ class Product:
     @cached_property
     def windowed(self) -> Windowed | None:
         """The convolution, or the gradient of one, that the product is."""
-        return _windowed(self)
+        return _windowed(self, [factor.access for factor in self.factors])
+
+    @cached_property
+    def widened(self) -> Windowed | None:
+        """The same where elements are of a narrower type than the sum."""
+        return _windowed(self, [element(conditions_of(factor.value)[1]) for factor in self.factors])
 
 
 def products(kernel: Kernel) -> tuple[Product, ...]:
@@ -336,14 +342,14 @@ class Windowed:
     channels: tuple[str | None, str | None]
 
 
-def _windowed(found: Product) -> Windowed | None:
+def _windowed(found: Product, accesses: Sequence[Read | None]) -> Windowed | None:
     """None for groups, and for products of matrices, whose weight has no dimensions for taps."""
     kernel, stores = found.kernel, found.kernel.stores
     alike = len({(store.index, kernel.buffers[store.buffer].shape) for store in stores}) == 1
     alike = alike and not any(store.axes for store in stores)
     if not alike or not kernel.is_order_free:
         return None
-    three = [(f.access.buffer, f.access.index) for f in found.factors if f.access is not None]
+    three = [(access.buffer, access.index) for access in accesses if access is not None]
     three.append((stores[0].buffer, stores[0].index))
     rank = len(stores[0].index)
     if rank < 3 or len({name for name, _ in three}) != 3 or any(len(index) != rank for _, index in three):

@@ -12,21 +12,33 @@ channel of the result, whose factors and result are contiguous along the channel
 
 from __future__ import annotations
 
-from ..kernels.product import Windowed, product_of
+import math
+
+from ..kernels.product import Product, Windowed, product_of
 from .image_layout import ImageLayout, Order
 from .program import Array, Program
 
 FEW = 2  # convolutions that are worth copies at both ends
+# Terms and channels of a convolution that is worth them alone.  As it is given, one of 3 x 3 on 64 channels
+# runs at 12.5 TF/s of f32 and 105 of f16 on an H100; with channels last at 40 and 290 on an H200
+# (benchmarks/results/gpu.txt and gpu_tiles.txt, 2026-11-27).
+TERMS, CHANNELS = 512, 64
 
 
 def channels_last(program: Program) -> Program:
     """The program with its images laid out anew, or the program itself where it has hardly a convolution."""
-    served = {
-        call: roles
-        for call in program.calls
-        if call.how is None and (found := product_of(call.kernel)) and (roles := found.windowed)
-    }
-    return program if len(served) < FEW else _Layout(program, served).program()
+    products = {call: product_of(call.kernel) for call in program.calls if call.how is None}
+    served = {call: roles for call, found in products.items() if found and (roles := found.widened)}
+    if len(served) < FEW and not any(_is_large(products[call]) for call in served):
+        return program
+    return _Layout(program, served).program()
+
+
+def _is_large(product: Product | None) -> bool:
+    assert product is not None
+    extents = product.kernel.extents
+    terms, channels = (math.prod(int(extents[axis]) for axis in axes) for axes in (product.k, product.n))
+    return terms >= TERMS and channels >= CHANNELS
 
 
 class _Layout(ImageLayout):

@@ -10,6 +10,7 @@ What a program holds in registers at once stays near 16 numbers a thread for eac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -27,10 +28,9 @@ from .target import ANY, Target
 
 SHARED = 3 * 1024  # bytes of shared memory beside the steps of a dot that are loaded ahead
 PROGRAMS = 128  # about as many as a large GPU runs at once: below it, tiles are made smaller
-# A product of halves by tiles of 128 x 256 has two to each load that 128 x 128 has three of.  On an H100 it
-# runs at 750 to 777 TF/s where those run at 613 to 670, once there are programs for every core several times
-# (benchmarks/results/gpu_tiles.txt, 2026-11-27).
-WIDE = 4 * PROGRAMS
+# A product of halves loads a quarter less by tiles of 128 x 256 than by 128 x 128: on an H100 it runs at 750
+# to 777 TF/s, and by those at 613 to 670 (benchmarks/results/gpu_tiles.txt, 2026-11-27).
+SQUARE, WIDE = (128, 128), (128, 256)
 LONG = 32  # points of a local axis from which it is a dimension: the lanes of a warp
 ROW = 8192  # points of a row that are held at once; longer ones are gone along in steps
 STEP = 4096
@@ -74,9 +74,10 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
     while batch * -(-m // sizes[0]) * -(-n // sizes[1]) < PROGRAMS and max(sizes) > 32:
         sizes[sizes[0] < sizes[1]] //= 2
-    fits = 3 * (128 + 256) * 64 * 2 <= shared
-    if halves and n > 128 and fits and batch * -(-m // 128) * -(-n // 256) >= WIDE:
-        sizes = [128, 256]
+    fits = 3 * sum(WIDE) * step * 2 <= shared
+    if halves and fits and sizes == [*SQUARE] and n > SQUARE[1]:
+        wide, square = (_area_of_a_core(batch, m, n, tile) for tile in (WIDE, SQUARE))
+        sizes = [*WIDE] if wide <= square else sizes
     widest = max(roles.k, key=lambda axis: int(kernel.extents[axis]))
     # short axes (a window's, few channels) are fused, so that a step is filled
     block = (widest,) if int(kernel.extents[widest]) >= 16 else roles.k
@@ -95,6 +96,12 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
         Warps(warps),
         Stages(stages),
     )
+
+
+def _area_of_a_core(batch: int, m: int, n: int, tile: tuple[int, int]) -> int:
+    """Elements that the core with the most programs computes."""
+    programs = batch * -(-m // tile[0]) * -(-n // tile[1])
+    return -(-programs // PROGRAMS) * math.prod(tile)
 
 
 # ---- rows

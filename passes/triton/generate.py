@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 
 from ...ir.kernel.form import Kernel
 from ..kernels.collapse import canonical, collapsed
 from ..kernels.proof import prove
+from ..schedules.gpu import Dot, Lanes
 from ..schedules.steps import Schedule
 from .code import Code
-from .defaults import default_schedule
+from .defaults import SQUARE, default_schedule
 from .emit import lower
 from .names import entry
 from .schedule import check_bound, grid, num_stages, num_warps
@@ -42,9 +44,13 @@ def generate(
 
 
 def programs_of(kernel: Kernel, target: Target = ANY) -> int:
-    """How many programs a launch has of what `generate` makes of a kernel."""
+    """How many programs of a usual size a launch has of what `generate` makes of a kernel: a large tile of a
+    product counts as several.
+    """
     kernel = canonical(collapsed(kernel))
-    return grid(kernel, default_schedule(kernel, target))
+    schedule = default_schedule(kernel, target)
+    area = math.prod(tile.size for tile in schedule.of(Lanes)) if schedule.of(Dot) else 0
+    return grid(kernel, schedule) * max(1, area // math.prod(SQUARE))
 
 
 def written(kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None) -> Code:
