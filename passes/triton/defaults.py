@@ -28,8 +28,8 @@ from .target import ANY, Target
 
 SHARED = 3 * 1024  # bytes of shared memory beside the steps of a dot that are loaded ahead
 PROGRAMS = 128  # about as many as a large GPU runs at once: below it, tiles are made smaller
-# A product of halves loads a quarter less by tiles of 128 x 256 than by 128 x 128: on an H100 it runs at 750
-# to 777 TF/s, and by those at 613 to 670 (benchmarks/results/gpu_tiles.txt, 2026-11-27).
+# A product of halves loads a quarter less by tiles of 128 x 256 than by 128 x 128: on an H200 it runs at 762
+# and 783 TF/s of 4096 and 8192, and by those at 648 and 656 (benchmarks/results/gpu_tiles.txt, 2026-11-27).
 SQUARE, WIDE = (128, 128), (128, 256)
 LONG = 32  # points of a local axis from which it is a dimension: the lanes of a warp
 ROW = 8192  # points of a row that are held at once; longer ones are gone along in steps
