@@ -173,7 +173,7 @@ def trained(what: str, target: str, steps: int) -> tuple[list[float], list[np.nd
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ["images", "words"])
 def test_a_network_learns_as_on_the_cpu_and_twice_the_same(device, what):
-    """An embedding's gradient is added by atomics, in any order, so words are learnt the same but for that."""
+    """Atomics add an embedding's gradient in any order: words are learnt the same but for that."""
     pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
     losses, values = trained(what, "cuda", 20)
     expected_losses, expected = trained(what, "cpu", 20)

@@ -28,6 +28,7 @@ from lamina.passes.triton.generate import generate
 from lamina.passes.triton.launches import launch_list
 from lamina.passes.triton.names import endings, entry
 from lamina.passes.triton.schedule import grid, num_stages, num_warps, serial
+from lamina.passes.triton.target import Target
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "kernel"))
@@ -157,10 +158,12 @@ def test_triton_products_fit_shared_memory():
   y[i, j] = f16(acc)
 }"""
     kernel = verify(parse(text))
-    for shared in (SHARED, 64 * 1024, 48 * 1024):
-        schedule = default_schedule(kernel, shared)
+    for name, columns in (("sm_90", 256), ("sm_80", 256), ("sm_89", 128), ("gfx942", 128)):
+        target = Target.named(name)
+        schedule = default_schedule(kernel, target)
         (m, n), (k,) = schedule.of(Lanes), schedule.of(Along)
-        assert num_stages(schedule) * (m.size + n.size) * k.size * 2 <= shared
+        assert num_stages(schedule) * (m.size + n.size) * k.size * 2 <= target.shared - SHARED
+        assert (m.size, n.size) == (128, columns)
     schedule = default_schedule(kernel)
     assert num_stages(schedule) == 3 and schedule.has(Group)
     assert "tl.minimum(32 - " in lower(kernel)
@@ -179,7 +182,6 @@ def test_triton_dots_say_type_and_precision():
 def test_triton_halves_reach_tensor_cores(half, uses):
     pytest.importorskip("triton", reason=NO_TRITON)
     from lamina.passes.triton.compiler import compile_code
-    from lamina.passes.triton.target import Target
 
     for name in (f"matmul {half}", f"conv2d {half}", f"conv weight grad {half}", f"conv input grad {half}"):
         text = compile_code(generate(FAMILIES[name]()[0]), Target.named("sm_90")).text
@@ -204,7 +206,6 @@ def test_triton_indices_are_wide_only_where_they_must_be():
 def test_triton_rounds_f32_products_only_where_asked(precision, uses):
     pytest.importorskip("triton", reason=NO_TRITON)
     from lamina.passes.triton.compiler import compile_code
-    from lamina.passes.triton.target import Target
 
     kernel, _ = FAMILIES["matmul f32"]()
     code = generate(kernel, Schedule(*default_schedule(kernel).steps, Precision(precision)))

@@ -480,7 +480,7 @@ def test_the_helper_imports_little():
         "lamina.ir.own_files",
         "lamina.ir.version",
         "lamina.passes.cache",
-        *(f"lamina.passes.triton.{name}" for name in ("binary", "code", "compiler", "target")),
+        *(f"lamina.passes.triton.{name}" for name in ("binary", "code", "compiler", "ptx", "target")),
     }
 
 
