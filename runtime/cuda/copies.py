@@ -28,7 +28,7 @@ class Kept:
         return [*self._arrays]
 
     def let_go(self, numbers: list[int]) -> None:
-        for number in numbers:
+        for number in [*self._arrays]:
             self._arrays.pop(number, None)
 
 

@@ -148,8 +148,8 @@ static Stream *streams;
 static Result fault;
 static unsigned long long seed;
 static int patience;
-static long serials;
 static double now;
+__attribute__((visibility("default"))) long fake_serials;  /* read by the tests, too */
 static Callback callback;
 static long live_streams, live_events, live_modules, live_host, live_device;
 
@@ -248,7 +248,7 @@ static Op *append(Stream *s, Kind kind) {
     Op *op = calloc(1, sizeof *op);
     op->kind = kind;
     op->device = s->device;
-    op->serial = ++serials;
+    op->serial = ++fake_serials;
     if (s->capture) return op;  /* it is not to run, and a graph that could is not made here */
     *(s->tail ? &s->tail->next : &s->head) = op;
     s->tail = op;
@@ -1166,12 +1166,14 @@ PUBLIC void fake_align(const char *name, const int *bytes, int count) {
     for (int i = 0; i < a->count; i++) a->bytes[i] = bytes[i] > 1 ? bytes[i] : 1;
 }
 
-PUBLIC void fake_gone(Address start, size_t size) {  /* the host's memory there was given back */
+/* The host's memory there was given back.  It may be another array's by now, whose ops come after `last`. */
+PUBLIC void fake_gone(Address start, size_t size, long last) {
     LOCKED;
     for (Stream *s = streams; s; s = s->next)
         for (Op *op = s->head; op; op = op->next) {
             Address host = op->kind == COPY_IN ? op->source : op->kind == COPY_OUT ? op->target : 0;
-            if (host && !op->width && host < start + size && start < host + op->size) op->gone = 1;
+            if (op->serial > last || op->width) continue;
+            if (host && host < start + size && start < host + op->size) op->gone = 1;
         }
 }
 

@@ -78,6 +78,7 @@ class Fake:
         self._library = ctypes.CDLL("libcuda.so.1")
         self._library.fake_calls.restype = self._library.fake_pending.restype = ctypes.c_long
         self._library.fake_blocks.restype = ctypes.c_long
+        self._serials = ctypes.c_long.in_dll(self._library, "fake_serials")
         self._kept: object = None
         self.raised: list[BaseException] = []  # by what `on_launch` was given; a case may not end with any
         self._watch_copies()
@@ -138,7 +139,8 @@ class Fake:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         place = ctypes.c_ulonglong(owner.ctypes.data), ctypes.c_size_t(owner.nbytes)
-        weakref.finalize(owner, self._library.fake_gone, *place).atexit = False
+        last = ctypes.c_long(self._serials.value)  # NumPy 2.5 frees before it tells of it
+        weakref.finalize(owner, self._library.fake_gone, *place, last).atexit = False
 
     def on_launch(self, run: Callable[[Launch], int | None]) -> None:
         """Call `run` when a launch's turn has come.
