@@ -305,6 +305,10 @@ def test_a_wait_lets_go_of_nothing_that_came_later(fake):
             thread.start()
         for thread in threads:
             thread.join()
+    stream.forget = lambda: stream.copy_in(address, floats(2))  # after the wait, before what it lets go of
+    stream.synchronize()
+    del stream.forget
+    assert len(stream.kept.numbers()) == 1
     assert (fetch(stream, address, 2) == floats(2)).all() and not stream.kept.numbers()
 
 
