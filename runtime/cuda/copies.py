@@ -28,7 +28,7 @@ class Kept:
         return [*self._arrays]
 
     def let_go(self, numbers: list[int]) -> None:
-        for number in [*self._arrays]:
+        for number in numbers:
             self._arrays.pop(number, None)
 
 
