@@ -18,7 +18,8 @@ class Core:
     channels.
 
     Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
-    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache.  Of those whose
+    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache: a quarter more than
+    one thread takes, since threads share the memory and the sums' time is divided among them.  Of those whose
     lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a tile
     and channel, and image_weight of one of a weight; image_near, image_far, image_memory: bytes of U in a
     nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
@@ -76,7 +77,7 @@ ZEN5 = Core(
     library=50,
     muladd=1 / 200,
     transform=1.5,
-    weight=0.025,
+    weight=0.031,
     image_gflops=230,
     image_transform=28,
     image_weight=60,
