@@ -18,11 +18,11 @@ class Core:
     channels.
 
     Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
-    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache: a quarter more than
-    one thread takes, since threads share the memory and the sums' time is divided among them.  Of those whose
-    lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a tile
-    and channel, and image_weight of one of a weight; image_near, image_far, image_memory: bytes of U in a
-    nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
+    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache: a quarter more
+    than one thread takes, since threads share the memory and the sums' time is divided among them.  Of those
+    whose lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a
+    tile and channel, and image_weight of one of a weight; image_near, image_far, image_memory: bytes of U in
+    a nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
     lines that lie apart.
 
     Of products of matrices (choose_product.py): packs, packs_far, packs_turned, bytes of a factor that are
