@@ -164,9 +164,8 @@ def table(kind: str, only: str, say: Callable[[str], None]) -> bool:
             except LaminaError as error:
                 say(f"  {task.name}, {text}: {str(error).splitlines()[0]}")
                 continue
-            print(
-                f"{task.name}, {text}", file=sys.stderr, flush=True
-            )  # which one it is, if the device is lost
+            # which one it is, if the device is lost
+            print(f"{task.name}, {text}", file=sys.stderr, flush=True)
             ours.run()
             error = gpu.error_of(ours.run.results[0].numpy(), want)
             good = error <= task.tolerance

@@ -26,9 +26,7 @@ from ..kernels.split_reductions import split_reductions
 from .program import Alias, Array, Call, Program, Step
 
 ENOUGH = 128  # programs with which every core of a large GPU has one
-WANTED = (
-    512  # programs of a reduction that is cut: several for each core, so that none waits for memory alone
-)
+WANTED = 512  # programs of a reduction that is cut: several for each core, since each waits for memory
 LONG = 2048  # points of a reduction that one program does while another launch would begin
 SHORTEST = 512  # points of a part: its result is written and read again
 

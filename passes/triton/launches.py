@@ -79,9 +79,8 @@ def launch_plan(program: Program, target: Target = ANY) -> tuple[MemoryPlan, tup
     program = program.replace(
         results=(*program.results, *flags), into=(*program.into, *(None for _ in flags))
     )
-    return verify(plan_memory(split_calls(program, partial(programs_of, target=target)))), tuple(
-        flags.values()
-    )
+    divided = split_calls(program, partial(programs_of, target=target))
+    return verify(plan_memory(divided)), tuple(flags.values())
 
 
 def launch_list(program: Program, target: Target = ANY) -> tuple[Launches, tuple[np.ndarray, ...]]:

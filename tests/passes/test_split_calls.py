@@ -22,6 +22,12 @@ kernel rows(x: f32[{m},{n}]) -> (y: f32[{m}]) {{
   s = sum(j:{n}) x[i, j]
   y[i] = sqrt(s)
 }}"""
+CHANNELS = """\
+kernel channels(x: f32[{n},{c},{h}]) -> (y: f32[{c}]) {{
+  parallel i:{c}
+  s = sum(n:{n} h:{h}) x[n, i, h]
+  y[i] = s
+}}"""
 SOFTMAX = """\
 kernel softmax(x: f32[{m},{n}]) -> (y: f32[{m},{n}]) {{
   parallel i:{m}
@@ -72,6 +78,16 @@ def test_rows_are_cut_where_they_are_few_and_long(m, n, calls):
     assert len(after.calls) == calls
     if n > 9000:
         same(before, after)
+
+
+def test_the_longest_axis_is_cut_where_the_slowest_is_short():
+    before = program(CHANNELS, n=4, c=3, h=5000)
+    after = split_calls(before, programs_of)
+    partial, _ = (call.kernel for call in after.calls)
+    cut = partial.parallel[-1].extent
+    length, images = (int(axis.extent) for axis in partial.stages[0].axes)
+    assert cut > 4 and images == 4 and length % 64 == 0, partial
+    same(before, after)
 
 
 def test_a_second_time_changes_nothing():
