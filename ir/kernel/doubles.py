@@ -14,6 +14,7 @@ from .scalar import Expr, bitcast, cast, const, op
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # the first has 32 bits: n times it is exact
 _LOG2E = 1.4426950408889634
 _WHOLE = 1.5 * 2.0**52  # added to a whole number, it leaves that number in the low bits of the sum
+_NOTHING = -4000.0  # its exponent is below those of subnormal numbers, which are slow (expansions.py)
 _EXP = tuple(1 / factorial(k) for k in range(14, 1, -1))  # |r| <= ln(2)/2: the next term is below 2^-60
 
 
@@ -23,7 +24,9 @@ def _power_of_two(n: Expr) -> Expr:
 
 
 def scale2(p: Expr, n: Expr) -> Expr:
-    """p * 2^n by two factors of half the exponent: neither overflows where the product does not."""
+    """p * 2^n by two factors of half the exponent: neither overflows where the product does not.  Both are 0
+    where n is less than any double's."""
+    n = op("max", n, -2046.0)
     half = op("floor", n * 0.5)
     return p * _power_of_two(half) * _power_of_two(n - half)
 
@@ -36,13 +39,13 @@ def _reduced(x: Expr) -> tuple[Expr, Expr]:
 
 def exp(x: Expr) -> Expr:
     """2^n * e^r, e^r by its series.  0.9 ulp."""
-    n, r = _reduced(between(-746.0, x, 710.0))
+    n, r = _reduced(between(_NOTHING, x, 710.0))
     return scale2(polynomial(r, (*_EXP, 1.0, 1.0)), n)
 
 
 def exp2(x: Expr) -> Expr:
     """2^n * e^(r ln 2).  0.9 ulp."""
-    x = between(-1080.0, x, 1025.0)
+    x = between(_NOTHING, x, 1025.0)
     n = op("round", x)
     r = x - n
     return scale2(polynomial(r * 0.6931471805599453, (*_EXP, 1.0, 1.0)), n)

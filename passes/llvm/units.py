@@ -322,6 +322,12 @@ class Units(Emitter):
         axis, width = self.schedule.axis, self.panel_width
         assert axis is not None
         extent = self.kernel.extents[axis]
+        if self.schedule.block(axis) != width and not self.schedule.has(Strips):
+            raise KernelError(
+                f"{self.kernel.name}: a unit of work has the {width} columns of a panel",
+                f"schedule: {self.schedule}",
+                f"say block({axis}, {width})",
+            )
         if isinstance(extent, Dim):
             self.open_panel(axis, self.minus(self.extent(extent), corner[axis]), over, corner, act)
             return

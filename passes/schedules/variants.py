@@ -24,6 +24,7 @@ from .steps import (
     Schedule,
     Step,
     Stream,
+    Strips,
     Tile,
     Unroll,
     Vectorise,
@@ -44,9 +45,19 @@ def variants(kernel: Kernel, schedule: Schedule, target: Target) -> Iterator[Sch
     for steps in _changes(kernel, schedule, target):
         blocks = {step.axis: step for step in steps if isinstance(step, Block)}  # the last of each axis
         made = Schedule(*(s for s in steps if not isinstance(s, Block) or blocks[s.axis] is s))
+        made = _by_panels(made, target)
         if made not in seen and _fits(made):
             seen.add(made)
             yield made
+
+
+def _by_panels(schedule: Schedule, target: Target) -> Schedule:
+    """The schedule with a panel's columns in a unit of work, where it says no strips."""
+    vectorised = schedule.vectorised
+    if vectorised is None or vectorised.axis not in schedule.peeled or schedule.has(Strips):
+        return schedule
+    wide = Block(vectorised.axis, vectorised.vectors * (vectorised.lanes or target.lanes))
+    return Schedule(*(wide if isinstance(s, Block) and s.axis == wide.axis else s for s in schedule.steps))
 
 
 def _fits(schedule: Schedule) -> bool:

@@ -38,8 +38,11 @@ def chosen() -> dict[str, tuple]:
     b = Builder("net", (1, 32, 9, 11))
     blocks = assign_layouts(b.program(b.conv(b.conv(b.image, 32, 3, padding=1), 32, 3, stride=2)), TARGET)
     panels = pack_matmuls(stated(form("nn", 21, 71, 64), "f32"), TARGET, Options(frozenset((1,))))
+    as_they_lie = pack_matmuls(stated(form("nn", 21, 71, 64), "f32"), TARGET, Options(only="panels"))
     dots = pack_matmuls(stated(form("nt", 13, 40, 100), "f32"), TARGET)
-    calls = [call for p in (images, blocks, panels, dots) for call in p.calls if call.how is not None]
+    calls = [
+        call for p in (images, blocks, panels, as_they_lie, dots) for call in p.calls if call.how is not None
+    ]
     return {f"{call.name}.{n}": (call.kernel, call.how) for n, call in enumerate(calls)}
 
 
@@ -82,6 +85,19 @@ def test_every_variant_agrees_or_is_refused(name):
                     got, want, rtol=0, atol=1e-5 * np.abs(want).max(), err_msg=str(how)
                 )
     assert tried or not near
+
+
+def test_a_unit_has_all_columns_of_a_panel_and_no_more():
+    program = pack_matmuls(stated(form("nn", 21, 71, 64), "f32"), TARGET, Options(only="panels"))
+    (call,) = program.calls
+    wide = 2 * TARGET.lanes
+    assert f"vectorise(j, 2) block(j, {wide}) peel(j)" in str(call.how)
+    half = parse(str(call.how).replace("vectorise(j, 2)", "vectorise(j)"))
+    arrays = [np.ones(b.shape, np.float32) for b in call.kernel.inputs]
+    with pytest.raises(KernelError, match=f"has the {TARGET.lanes} columns of a panel"):
+        run_code(call.kernel, arrays, TARGET, half)
+    for other in variants(call.how.applied(call.kernel), call.how, TARGET):
+        assert "peel(j)" not in str(other) or other.block("j") == other.vectors * TARGET.lanes
 
 
 def test_a_variant_is_one_step_away():
