@@ -26,7 +26,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
 from ..schedules.default import default_schedule, units
 from ..schedules.steps import Schedule
-from ..schedules.target import AVX512, AVX512_PAIRS, BASELINE, CORES, LEVELS, NEON, Target
+from ..schedules.target import AVX512, AVX512_PAIRS, BASELINE, CORES, LEVELS, NEON, TUNE, Target
 from . import headroom
 from .helper import asked_options
 from .units import lower, symbol
@@ -115,8 +115,12 @@ def host_target() -> Target:
     platform = replace(level.platform, triple=triple)
     pairs = AVX512_PAIRS if level is AVX512 and has.get("avx512bf16") else ""
     cpu = llvm.get_host_cpu_name()
-    core = CORES.get(cpu, level.core)
-    return replace(level, cpu=cpu, features=has.flatten(), platform=platform, pairs=pairs, core=core)
+    if has.get("amx-tile") and cpu not in CORES:  # a hypervisor may call it by another's number
+        cpu = TUNE
+    core, tune = CORES.get(cpu, level.core), "" if cpu in CORES or cpu.startswith("znver") else level.tune
+    return replace(
+        level, cpu=cpu, features=has.flatten(), tune=tune, platform=platform, pairs=pairs, core=core
+    )
 
 
 @cache

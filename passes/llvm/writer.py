@@ -106,7 +106,8 @@ class Writer:
 
     def __init__(self, target: Target):
         self.lanes = target.lanes
-        self.attributes = f"nounwind {target.attributes}".rstrip()  # of the function
+        tune = f'"tune-cpu"="{target.tune}"' if target.tune else ""
+        self.attributes = " ".join(filter(None, ("nounwind", target.attributes, tune)))  # of the function
         self.lines: Lines = []
         self.declared: dict[str, str] = {}
         self.count = 0

@@ -107,8 +107,14 @@ ZEN4 = replace(
     tile=0.1,
 )
 
+# Its second cache is twice as large, and the lines of a page do not push each other out of it; adding up the
+# lanes of a sum takes longer (families.py, 2026-11-27).  What convolutions are chosen by is a Zen 5's.
+GOLDEN_COVE = replace(
+    ZEN5, cache=2 << 20, packs=120, packs_turned=120, collides=150, lane_sum=0.5, muladd=1 / 185
+)
+
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5.
-CORES = {"znver4": ZEN4}
+CORES = {"znver4": ZEN4, "sapphirerapids": GOLDEN_COVE, "graniterapids": GOLDEN_COVE}
 
 
 @dataclass(frozen=True)
@@ -174,8 +180,9 @@ class Target:
     name: for people.  lanes: elements of a vector, the same for every element type.
     cpu, features: LLVM's names for what instructions may be used.  The levels below name only what all CPUs
     of the level have, so that their code runs on each of them; `binding.host_target` gives this machine's
-    own.  needs: what LLVM must find on a machine that has the level.  platform: what is not about vectors.
-    registers: of vectors of so many lanes.  attributes: what LLVM is told of every function.
+    own.  tune: the CPU by whose model LLVM orders them; "" for that one.  needs: what LLVM must find on a
+    machine that has the level.  platform: what is not about vectors.  registers: of vectors of so many lanes.
+    attributes: what LLVM is told of every function.
     has_masks: a load or store of 4-byte elements may leave lanes out.  loses_masks: LLVM gets masked loads of
     two registers wrong (memory.py, `unknown`).  has_fma: a fused multiply-add is an instruction; where not,
     it would be a call for each lane.  has_halves: half floats are converted by an instruction.
@@ -191,6 +198,7 @@ class Target:
     lanes: int
     cpu: str
     features: str = ""
+    tune: str = ""
     needs: tuple[str, ...] = ()
     platform: Platform = X86_64
     registers: int = 16
@@ -229,10 +237,15 @@ class Target:
 # less (EPYC, 2026-11-22).  AArch64's stack is always aligned to a vector.
 _WIDE, _NARROW = ('"stackrealign" "prefer-vector-width"="512"', '"stackrealign" "prefer-vector-width"="256"')
 
+# By the models of Intel's earlier cores LLVM loads so far ahead that sums of a full tile leave registers:
+# 12 x 2 vectors reach 148 GF/s in place of 185 (an Intel Xeon with AMX, one thread, 2026-11-27).
+TUNE = "sapphirerapids"
+
 AVX512 = Target(
     "avx512",
     16,
     "x86-64-v4",
+    tune=TUNE,
     needs=("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
     registers=32,
     attributes=_WIDE,

@@ -12,7 +12,10 @@ from lamina.ir.kernel import parse, special, verify
 RNG = np.random.default_rng(0)
 ENDS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 88.72, 88.73, -103.9]
 SPREAD = np.exp(RNG.uniform(-87, 88, 20_000))
-POINTS = np.concatenate([np.linspace(-105, 90, 20_001), np.linspace(-3, 3, 20_001), SPREAD, -SPREAD, ENDS])
+NOTHING = [-103.98, -104.1, -149.5, -151, -700, -701, -745.2, -746, -1074.5, -1076, -4000, -4001, -1e30]
+POINTS = np.concatenate(
+    [np.linspace(-105, 90, 20_001), np.linspace(-3, 3, 20_001), SPREAD, -SPREAD, ENDS, NOTHING]
+)
 WIDE = {"f32": np.float64, "f64": np.longdouble}  # what a result is held against
 
 
