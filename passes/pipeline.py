@@ -200,7 +200,7 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=options.rounds)),
         # products that no layout has taken for convolutions
         partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=options.rounds)),
-        *([round_where_made] if target.pairs else []),  # with all that is to be rounded
+        *([round_where_made] if target.pairs or target.matrix else []),  # with all that is to be rounded
         shorten_lifetimes,  # last: of the steps that there are
     )
 

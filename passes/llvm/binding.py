@@ -26,7 +26,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.locks import hold_across_forks
 from ..schedules.default import default_schedule, units
 from ..schedules.steps import Schedule
-from ..schedules.target import AVX512, AVX512_PAIRS, BASELINE, CORES, LEVELS, NEON, TUNE, Target
+from ..schedules.target import AMX_PAIRS, AVX512, AVX512_PAIRS, BASELINE, CORES, LEVELS, NEON, TUNE, Target
 from . import headroom
 from .helper import asked_options
 from .units import lower, symbol
@@ -113,14 +113,28 @@ def host_target() -> Target:
     mine = (level for level in (*LEVELS, NEON) if level.platform.machine == triple.split("-")[0])
     level = next((level for level in mine if all(map(has.get, level.needs))), BASELINE)
     platform = replace(level.platform, triple=triple)
-    pairs = AVX512_PAIRS if level is AVX512 and has.get("avx512bf16") else ""
     cpu = llvm.get_host_cpu_name()
     if has.get("amx-tile") and cpu not in CORES:  # a hypervisor may call it by another's number
         cpu = TUNE
     core, tune = CORES.get(cpu, level.core), "" if cpu in CORES or cpu.startswith("znver") else level.tune
+    pairs = AVX512_PAIRS if level is AVX512 and has.get("avx512bf16") and core.pairs < 1 else ""
+    matrix = AMX_PAIRS if level is AVX512 and has.get("amx-bf16") and _may_use_matrices() else ""
     return replace(
-        level, cpu=cpu, features=has.flatten(), tune=tune, platform=platform, pairs=pairs, core=core
+        level,
+        cpu=cpu,
+        features=has.flatten(),
+        tune=tune,
+        platform=platform,
+        pairs=pairs,
+        matrix=matrix,
+        core=core,
     )
+
+
+def _may_use_matrices() -> bool:
+    """Ask Linux for AMX's registers, which it gives to a process and those that it forks."""
+    syscall = ctypes.CDLL(None).syscall
+    return syscall(ctypes.c_long(158), ctypes.c_long(0x1023), ctypes.c_long(18)) == 0
 
 
 @cache
@@ -178,7 +192,7 @@ def engine(name: str, text: str, target: Target) -> llvm.ExecutionEngine:
 def identity(target: Target) -> str:
     """What beside its text decides what a module compiles to."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return f"LLVM {version} {target.platform.triple} {target.cpu} {target.features}"
+    return f"LLVM {version} {target.platform.triple} {target.cpu} {target.features} {target.matrix}"
 
 
 @apart

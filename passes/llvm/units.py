@@ -20,8 +20,9 @@ from ...ir.kernel.scalar import ref
 from ...ir.kernel.types import NUMPY
 from ..schedules.default import default_schedule, lanes_apart, unit_axes
 from ..schedules.language import Language
-from ..schedules.steps import Roll, Schedule, Stream, Strips
+from ..schedules.steps import Matrix, Roll, Schedule, Stream, Strips
 from ..schedules.target import Target
+from . import matrix
 from .emit import Emitter
 from .lane_sums import lane_sums
 from .long_sums import long_sums
@@ -77,7 +78,11 @@ class Units(Emitter):
                 self.depths[Name(f"%{extent}")] = 0
             for axis in self.kernel.axes:  # each as if it were as long as any can be
                 self.extent(axis.extent)
+            if self.schedule.has(Matrix):
+                matrix.begin(self)
             self.loop(LOW, HIGH, 1, [], effect(self.unit), nonempty=False)
+            if self.schedule.has(Matrix):
+                matrix.end(self)
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arguments += [f"i64 %{name}" for name in self.kernel.symbols]
@@ -388,15 +393,19 @@ class Units(Emitter):
 
     def tile(self, points: list[Point]) -> None:
         """The stages of a tile; what stands after its sums in a loop, if the schedule says so."""
-        row, every = next((step.axis for step in self.schedule.of(Roll)), ""), self.kernel.stages
-        rows = [*dict.fromkeys(point[row] for point in points)] if row else []
-        if len(rows) < 2:
+        in_matrices = self.schedule.has(Matrix)
+        row = next((step.axis for kind in (Matrix, Roll) for step in self.schedule.of(kind)), "")
+        rows, every = [*dict.fromkeys(point[row] for point in points)] if row else [], self.kernel.stages
+        if len(rows) < 2 and not in_matrices:
             self.stages(points)
             return
         first = 1 + max(n for n, stage in enumerate(every) if isinstance(stage, Reduce))
-        self.stages(points, range(first))
         wide = [point for point in points if point[row] == rows[0]]
-        arrays = {s.name: self.stored_sums(s, points) for s in every if isinstance(s, Reduce)}
+        if in_matrices:
+            arrays = {s.name: matrix.matrix_sums(self, s, points) for s in every if isinstance(s, Reduce)}
+        else:
+            self.stages(points, range(first))
+            arrays = {s.name: self.stored_sums(s, points) for s in every if isinstance(s, Reduce)}
         for stage in every[first:]:
             self.hoist(stage, frozenset((row,)), wide)
 

@@ -37,6 +37,7 @@ from ..schedules.steps import (
     Collapse,
     Copy,
     Join,
+    Matrix,
     Pack,
     Pairs,
     Peel,
@@ -67,6 +68,7 @@ WAITING_COLUMNS = 128  # of them, where there are many rows
 UNITS = 16  # of work, so many that a sum is cut in no more parts
 OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
 PACKED_ROWS = 64  # of a panel of pairs in a unit of work
+MATRIX, MATRIX_ROWS = 16, 8  # rows and columns of a matrix register; rows that are worth one
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
@@ -220,7 +222,9 @@ class _Packing:
     # ---- pairs
     def pair_of(self, kernel: Kernel, flat: Kernel, roles: Product) -> str | None:
         """The axis of the kernel whose neighbours can be multiplied two by two; None where none can."""
-        if not self.target.pairs or flat.dtypes[roles.stage.name] != "f32":
+        if not (self.target.pairs or self.fits_matrices(flat, roles)):
+            return None
+        if flat.dtypes[roles.stage.name] != "f32":
             return None
         sides = roles.left, roles.right
         if not all(is_narrow(flat, e) or self.rounds and flat.dtype_of(e) == "f32" for e in sides):
@@ -241,6 +245,20 @@ class _Packing:
             call = self.computed_left(call, roles.turned, "bf16")
         return self.panels(call, collapsed(call.kernel), pair)
 
+    def fits_matrices(self, flat: Kernel, roles: Product) -> bool:
+        """Whether matrix registers hold the sums of a product of pairs, whose right factor is yet to pack."""
+        if not self.target.matrix or roles.row is None or len(roles.k) != 1:
+            return False
+        height, depth = flat.extents[roles.row], flat.extents[roles.k[0]]
+        if isinstance(height, Dim) or isinstance(depth, Dim):
+            return False
+        return height >= MATRIX_ROWS and depth % (2 * MATRIX) == 0 and not self.strips(flat, roles)
+
+    def matrix_tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
+        """The rows and the columns of the sums that matrix registers hold."""
+        height = int(flat.extents[roles.row or ""])
+        return -(-height // -(-height // (2 * MATRIX))), MATRIX * (1 + (flat.extents[roles.column] > MATRIX))
+
     # ---- panels
     def panels(self, call: Call, flat: Kernel, pack: bool | str) -> Call:
         """The call by panels of columns, its right factor packed or where it lies.
@@ -250,7 +268,8 @@ class _Packing:
         roles = _sure(by_columns(flat))
         target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
         height = extent[roles.row] if roles.row else 1
-        rows, width = self.tile(flat, roles)
+        in_matrices = isinstance(pack, str) and self.fits_matrices(flat, roles)
+        rows, width = self.matrix_tile(flat, roles) if in_matrices else self.tile(flat, roles)
         vectors = width // target.lanes
         block, columns = rows * max(1, min(8, -(-height // rows))), width
         strips = self.strips(flat, roles)
@@ -263,7 +282,7 @@ class _Packing:
             flat = collapsed(call.kernel)
             roles = _sure(by_columns(flat))
             steps += [Pack(packed, roles.column), *([Pairs(pack)] if isinstance(pack, str) else [])]
-            if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS:
+            if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS and not in_matrices:
                 steps.append(Prefetch(packed, AHEAD))
         inner = [roles.column, *([roles.row] if roles.row else [])]
         if roles.row and goes_by_rows(height, size, target):
@@ -272,7 +291,9 @@ class _Packing:
         steps += [Vectorise(roles.column, vectors), Block(roles.column, columns), Peel(roles.column)]
         if roles.row:
             steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
-            if rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
+            if in_matrices:
+                steps.append(Matrix(roles.row))
+            elif rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
                 steps.append(Roll(roles.row))
         if strips is not None:
             steps += [strips, *self.copied(flat, roles)]

@@ -19,6 +19,7 @@ from .target import Target
 
 WAYS = ("packed", "panels", "dots", "pairs", "plain")  # of equal time the first
 PAGE = 4096  # rows this far apart fall on the same lines of a cache, which holds a dozen of each
+MATRIX_SHARE = 0.3  # of a sum's time in vectors of f32, in matrix registers
 CALL = 300.0  # nanoseconds of one more call
 
 
@@ -66,9 +67,10 @@ def choose_product(size: Size, ways: Iterable[str], share: float, target: Target
         spent = nanoseconds(size, "packed" if way == "pairs" else way, target)
         if way in ("packed", "pairs"):
             spent *= share
-        if way == "pairs":  # half of all multiplications are saved
+        if way == "pairs":  # half of all multiplications are saved, or more of them
             spent += (CALL + size.batch * size.left / target.core.packs) * size.is_made
-            spent -= size.batch * size.multiplied * target.core.muladd
+            saved = 1 - (MATRIX_SHARE if target.matrix else target.core.pairs)
+            spent -= 2 * saved * size.batch * size.multiplied * target.core.muladd
         return spent, WAYS.index(way)
 
     return min(ways, key=key)

@@ -196,6 +196,16 @@ class Pairs(Step):
 
 
 @dataclass(frozen=True)
+class Matrix(Step):
+    """The sums of a tile, of 32 rows along an axis at most, are in matrix registers over all of the sum:
+    `Target.matrix` multiplies 16 rows of 16 pairs by as many columns of them."""
+
+    name = "matrix"
+    parallel = True
+    axis: str
+
+
+@dataclass(frozen=True)
 class Pack(Step):
     """A buffer lies in panels, as wide as the vectors that are held of the axis; its last panel is padded."""
 
@@ -248,7 +258,7 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pairs, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pairs, Matrix, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)

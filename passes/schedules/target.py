@@ -15,7 +15,7 @@ class Core:
     bytes that it moves in a nanosecond, in the second one and beyond it.  cycles: of a vector of a word; a
     word that is not listed is a plain instruction, half a cycle.  library: cycles of a call of the C library,
     for each lane.  muladd: nanoseconds of a multiplication or an addition, on 16 lanes, in sums over
-    channels.
+    channels.  pairs: what a sum of pairs of bfloat16 takes of one of f32.
 
     Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
     position, into V or out of M; weight, of a byte of U, which comes from beyond the cache: a quarter more
@@ -57,6 +57,7 @@ class Core:
     dots_far: float
     lane_sum: float
     tile: float
+    pairs: float = 0.5
 
 
 # How many bytes of a weight are asked for before they are wanted: it comes from memory, once.  With 256 x 256
@@ -108,9 +109,10 @@ ZEN4 = replace(
 )
 
 # Its second cache is twice as large, and the lines of a page do not push each other out of it; adding up the
-# lanes of a sum takes longer (families.py, 2026-11-27).  What convolutions are chosen by is a Zen 5's.
+# lanes of a sum takes longer; a sum of pairs reaches 104 GF/s where one of f32 reaches 185, and matrix
+# registers up to 1,000 (families.py, 2026-11-27).  What convolutions are chosen by is a Zen 5's.
 GOLDEN_COVE = replace(
-    ZEN5, cache=2 << 20, packs=120, packs_turned=120, collides=150, lane_sum=0.5, muladd=1 / 185
+    ZEN5, cache=2 << 20, packs=120, packs_turned=120, collides=150, lane_sum=0.5, muladd=1 / 185, pairs=1.8
 )
 
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5.
@@ -188,6 +190,8 @@ class Target:
     it would be a call for each lane.  has_halves: half floats are converted by an instruction.
     scalef: the intrinsic, of AVX-512, that scales the floats of a vector by powers of two; "" for none.
     pairs: the intrinsic that adds to each f32 the products of two bfloat16 and their neighbours; "" for none.
+    matrix: the same of matrix registers, 16 rows by 16 columns of 16 pairs (AMX), which the process was
+    allowed; "" for none.
     narrow: the fields that are others of vectors of fewer lanes.
     core: what its code is chosen by.
     """
@@ -209,6 +213,7 @@ class Target:
     has_halves: bool = False
     scalef: str = ""
     pairs: str = ""
+    matrix: str = ""
     narrow: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     core: Core = field(default=ZEN5, hash=False, repr=False)
 
@@ -253,11 +258,12 @@ AVX512 = Target(
     has_fma=True,
     has_halves=True,
     scalef="llvm.x86.avx512.mask.scalef.ps.512",
-    narrow={"registers": 16, "attributes": _NARROW, "scalef": "", "pairs": ""},
+    narrow={"registers": 16, "attributes": _NARROW, "scalef": "", "pairs": "", "matrix": ""},
 )
 # No level has it, as not all CPUs of AVX-512 do; this machine's own target may.  Subnormal numbers are zeros
 # to it, and each product is rounded as it is added.
 AVX512_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
+AMX_PAIRS = "tdpbf16ps"
 AVX2 = Target(
     "avx2",
     8,

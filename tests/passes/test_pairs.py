@@ -20,10 +20,13 @@ from lamina.passes.programs.program import Array, Call, Program, interpret, veri
 from lamina.passes.programs.round_where_made import is_rounding, round_where_made
 from lamina.passes.schedules.steps import Pairs
 from lamina.passes.schedules.steps import parse as parse_schedule
-from lamina.passes.schedules.target import AVX512, AVX512_PAIRS
+from lamina.passes.schedules.target import AMX_PAIRS, AVX512, AVX512_PAIRS
 
 PAIRS = replace(AVX512, features="+avx512bf16", pairs=AVX512_PAIRS)
-NATIVE = pytest.mark.skipif(not host_target().pairs, reason="this CPU multiplies no pairs of bfloat16")
+HERE = host_target()
+NATIVE = pytest.mark.skipif(
+    not (HERE.pairs or HERE.matrix), reason="this CPU multiplies no pairs of bfloat16"
+)
 
 
 def whole(shape, seed=0, most=4) -> np.ndarray:
@@ -220,12 +223,17 @@ def test_what_does_more_is_no_rounding(text):
 
 # ---- as a user has it
 def traced(function, *arguments):
-    """A function's results at the lower precision, and how many of its kernels go in pairs."""
+    """A function's results at the lower precision, and how many instructions of pairs it has."""
     f = lamina.jit.trace(function, precision="bfloat16")
     for _ in range(2):
         found = f(*arguments)
     assert f.counts()["served"]
-    return found, f.source().count(f"@{AVX512_PAIRS}(<16 x float> %")
+    return found, in_pairs(f.source())
+
+
+def in_pairs(source: str) -> int:
+    """Instructions on pairs, of vectors or of matrix registers."""
+    return source.count(f"@{AVX512_PAIRS}(<16 x float> %") + source.count(f"@llvm.x86.{AMX_PAIRS}(i8 0")
 
 
 @NATIVE
@@ -285,7 +293,7 @@ def test_a_model_of_bfloat16_goes_in_pairs_by_itself():
         for _ in range(2):
             y = f(x)
         wanted = model(x).float().numpy()
-    assert AVX512_PAIRS in f.source()
+    assert in_pairs(f.source())
     np.testing.assert_allclose(y.float().numpy(), wanted, rtol=2**-7, atol=2**-8)
 
 
@@ -296,7 +304,7 @@ def test_other_dtypes_and_no_precision_are_as_ever():
         np.testing.assert_allclose(traced(nn.functional.linear, x, w)[0].numpy(), x.numpy() @ w.numpy().T)
     f = lamina.jit.trace(lambda x, w: x @ w.t())
     f(x.float(), w.float())
-    assert AVX512_PAIRS not in f.source()
+    assert not in_pairs(f.source())
 
 
 def test_a_precision_that_there_is_not_is_refused():
