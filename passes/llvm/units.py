@@ -394,7 +394,7 @@ class Units(Emitter):
     def tile(self, points: list[Point]) -> None:
         """The stages of a tile; what stands after its sums in a loop, if the schedule says so."""
         in_matrices = self.schedule.has(Matrix)
-        row = next((step.axis for kind in (Matrix, Roll) for step in self.schedule.of(kind)), "")
+        row = next((step.axis for step in self.schedule.steps if isinstance(step, Matrix | Roll)), "")
         rows, every = [*dict.fromkeys(point[row] for point in points)] if row else [], self.kernel.stages
         if len(rows) < 2 and not in_matrices:
             self.stages(points)
