@@ -18,8 +18,8 @@ class Core:
     channels.  pairs: what a sum of pairs of bfloat16 takes of one of f32.
 
     Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
-    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache: a quarter more
-    than one thread takes, since threads share the memory and the sums' time is divided among them.  Of those
+    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache: a tenth to
+    a quarter more than one thread takes, since threads share the memory and divide the sums' time.  Of those
     whose lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a
     tile and channel, and image_weight of one of a weight; image_near, image_far, image_memory: bytes of U in
     a nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
@@ -78,7 +78,7 @@ ZEN5 = Core(
     library=50,
     muladd=1 / 200,
     transform=1.5,
-    weight=0.031,
+    weight=0.0275,
     image_gflops=230,
     image_transform=28,
     image_weight=60,
@@ -100,6 +100,7 @@ ZEN4 = replace(
     ZEN5,
     near=100.0,
     muladd=1 / 105,
+    weight=0.031,
     image_gflops=112,
     packs=37,
     packs_far=12,

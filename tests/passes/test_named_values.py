@@ -25,6 +25,7 @@ from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.programs.program import Call, Program
 from lamina.passes.programs.split_calls import split_calls
 from lamina.passes.schedules.target import AVX2, AVX512
+from lamina.passes.triton.generate import programs_of
 
 PASSES = {
     "batch_innermost": lambda program: batch_innermost(program, AVX512),
@@ -33,7 +34,7 @@ PASSES = {
     "pack_matmuls": lambda program: pack_matmuls(program, AVX512),
     "pack_matmuls, all weights": lambda program: pack_matmuls(program, AVX2, Options(frozenset((1, 2)))),
     "channels_last": channels_last,
-    "split_calls": split_calls,
+    "split_calls": lambda program: split_calls(program, programs_of),
 }
 LEFT = ("x[i, k]", "(x[i, k] / sqrt(s[i, 0]))", "exp((x[i, k] - s[i, 1]))", "(x[i, k] + w[0, 0])")
 RIGHT = ("w[k, j]", "(w[k, j] / sqrt(s[0, j]))", "tanh((w[k, j] * s[1, j]))", "(w[k, j] * sqrt(s[0, 0]))")

@@ -70,7 +70,7 @@ PASSES = (
     partial(assign_layouts, target=AVX2),
     partial(pack_matmuls, target=AVX512),
     channels_last,
-    split_calls,
+    partial(split_calls, programs=programs_of),
     lambda program: prologue(program, frozenset(range(len(program.params))) - {*program.into})[0],
     lambda program: prologue(program, frozenset(range(len(program.params))) - {*program.into})[1],
 )
