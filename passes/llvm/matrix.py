@@ -16,14 +16,13 @@ from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Reduce
 from ...ir.kernel.scalar import Cast, Op, Read
-from ..schedules.steps import Matrix
+from ..schedules.steps import SIDE, Matrix
 from .ranges import Int
 from .writer import ELEMENTS, Point, Value, effect
 
 if TYPE_CHECKING:
     from .units import Units
 
-SIDE = 16  # rows, columns and pairs of a register
 LINE = 64  # bytes of a row
 LEFT, RIGHT = 4, 6  # the first register of each factor; before them are the sums
 

@@ -33,6 +33,7 @@ from ..kernels.split_reductions import split_reductions
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
 from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
+    SIDE,
     Block,
     Collapse,
     Copy,
@@ -68,7 +69,7 @@ WAITING_COLUMNS = 128  # of them, where there are many rows
 UNITS = 16  # of work, so many that a sum is cut in no more parts
 OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
 PACKED_ROWS = 64  # of a panel of pairs in a unit of work
-MATRIX, MATRIX_ROWS = 16, 8  # rows and columns of a matrix register; rows that are worth one
+MATRIX_ROWS = 8  # that are worth a matrix register
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
@@ -252,12 +253,12 @@ class _Packing:
         height, depth = flat.extents[roles.row], flat.extents[roles.k[0]]
         if isinstance(height, Dim) or isinstance(depth, Dim):
             return False
-        return height >= MATRIX_ROWS and depth % (2 * MATRIX) == 0 and not self.strips(flat, roles)
+        return height >= MATRIX_ROWS and depth % (2 * SIDE) == 0 and not self.strips(flat, roles)
 
     def matrix_tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that matrix registers hold."""
         height = int(flat.extents[roles.row or ""])
-        return -(-height // -(-height // (2 * MATRIX))), MATRIX * (1 + (flat.extents[roles.column] > MATRIX))
+        return -(-height // -(-height // (2 * SIDE))), SIDE * (1 + (flat.extents[roles.column] > SIDE))
 
     # ---- panels
     def panels(self, call: Call, flat: Kernel, pack: bool | str) -> Call:

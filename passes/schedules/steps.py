@@ -22,6 +22,7 @@ from ..kernels.collapse import collapsed
 from .gpu import GPU_STEPS
 from .language import Language, Step
 
+SIDE = 16  # rows, columns and pairs of a matrix register
 CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
 
 

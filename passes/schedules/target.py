@@ -109,9 +109,9 @@ ZEN4 = replace(
     tile=0.1,
 )
 
-# Its second cache is twice as large, and the lines of a page do not push each other out of it; adding up the
-# lanes of a sum takes longer; a sum of pairs reaches 104 GF/s where one of f32 reaches 185, and matrix
-# registers up to 1,000 (families.py, 2026-11-27).  What convolutions are chosen by is a Zen 5's.
+# Its second cache is twice as large, the lines of a page do not push each other out of it, and adding up the
+# lanes of a sum takes longer (families.py, 2026-11-27).  By hand, the same day: a sum of pairs reaches 104
+# GF/s where one of f32 reaches 185, and matrix registers 430 to 1,000.  Convolutions go by a Zen 5's figures.
 GOLDEN_COVE = replace(
     ZEN5, cache=2 << 20, packs=120, packs_turned=120, collides=150, lane_sum=0.5, muladd=1 / 185, pairs=1.8
 )
