@@ -33,6 +33,7 @@ from .programs.build_program import build_program
 from .programs.channels_last import channels_last
 from .programs.factor_sums import factor_sums
 from .programs.hoist import within
+from .programs.matrix_convolutions import matrix_convolutions
 from .programs.narrow_windows import narrow_windows
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
@@ -197,6 +198,7 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
+        *([partial(matrix_convolutions, target=target, rounds=options.rounds)] if target.matrix else []),
         partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=options.rounds)),
         # products that no layout has taken for convolutions
         partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=options.rounds)),
@@ -222,6 +224,7 @@ PROGRAM_PASSES = tuple(
             narrow_windows,
             factor_sums,
             batch_innermost,
+            matrix_convolutions,
             assign_layouts,
             pack_matmuls,
             round_where_made,

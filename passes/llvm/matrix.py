@@ -3,46 +3,48 @@
     sums[16, 16] f32 += left[16, 16 pairs] * right[16 pairs, 16 columns]
 
 A tile of a product is two by two of them at most: four hold its sums over all of a sum, two the left
-factor's rows, two the packed right factor's columns.  Then the sums go to the stack, and what stands after
-them runs in vectors, row by row.  How many rows a register has is configured where the function begins, and
-forgotten where it ends: threads belong to others, too.
+factor's rows, two the packed right factor's columns.  Pairs lie side by side in both factors; what else is
+summed (the taps of a window) is gone over by loops around them.  Then the sums go to the stack, and what
+stands after them runs in vectors, row by row.  How many rows a register has is configured where the function
+begins, and forgotten where it ends: threads belong to others, too.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Reduce
+from ...ir.kernel.form import Axis, Reduce
 from ...ir.kernel.scalar import Cast, Op, Read
-from ..schedules.steps import SIDE, Matrix
+from ..schedules.steps import SIDE, Matrix, pairs_at_once
 from .ranges import Int
 from .writer import ELEMENTS, Point, Value, effect
 
 if TYPE_CHECKING:
     from .units import Units
 
-LINE = 64  # bytes of a row
+LINE, PAIR = 64, 4  # bytes of a row, and of two neighbours
 LEFT, RIGHT = 4, 6  # the first register of each factor; before them are the sums
 
 
 def begin(units: Units) -> None:
     """Say how many rows each register has."""
-    rows = _rows(units)
+    rows, depth = _rows(units), _depth(units)
     words = [0] * 8
     words[0] = 1  # the one palette that there is
 
-    def put(register: int, height: int) -> None:
-        words[2 + register // 4] |= LINE << 16 * (register % 4)
+    def put(register: int, height: int, width: int = LINE) -> None:
+        words[2 + register // 4] |= width << 16 * (register % 4)
         words[6] |= height << 8 * register
 
     for block, height in enumerate(rows):
-        put(LEFT + block, height)
+        put(LEFT + block, height, depth * PAIR)
         for column in range(2):
             put(2 * block + column, height)
     for column in range(2):
-        put(RIGHT + column, SIDE)
+        put(RIGHT + column, depth)
     place = units.slot(f"[{LINE} x i8]", 2)
     for n, word in enumerate(words):
         units.line(f"store i64 {word}, ptr {units.address('i64', place, 0, n)}, align 8")
@@ -62,7 +64,7 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
     row = next(step.axis for step in schedule.of(Matrix))
     rows, pair = _rows(units), schedule.paired or ""
     vectors = len(points) // sum(rows)
-    along = [axis for axis in stage.axes if axis.name != pair]
+    *around, last = [axis for axis in stage.axes if axis.name != pair]
     left, right = _factors(units, stage)
     offset = kernel.buffers[left.buffer].offset(left.index)
     packed = kernel.buffers[right.buffer].offset(right.index)
@@ -70,14 +72,12 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
         not units.target.matrix
         or lanes != SIDE
         or vectors > 2
-        or len(along) != 1
-        or len(stage.axes) != 2
-        or kernel.extents[pair] != 2
-        or not isinstance(along[0].extent, int)
-        or along[0].extent % SIDE
-        or [offset.coefficient(axis) for axis in (along[0].name, pair, units.lane_axis)] != [2, 1, 0]
+        or kernel.extents.get(pair) != 2
+        or any(not isinstance(axis.extent, int) or not axis.extent for axis in (*around, last))
+        or [offset.coefficient(axis) for axis in (last.name, pair, units.lane_axis)] != [2, 1, 0]
         or packed.coefficient(pair) != 1
-        or packed.coefficient(row) != 0
+        or len(points) != vectors * sum(rows)
+        or any(packed.coefficient(axis) != 0 for axis in (row, *schedule.tiles))
         or units.unproved(left)
         or units.unproved(right)
         or any(not isinstance(part, Affine) for part in left.index)
@@ -87,30 +87,29 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
     )
     if refused:
         raise Unsayable(f"{kernel.name}: {stage} is no product for matrix registers", str(schedule))
-    (sum_axis,) = along
+    depth = _depth(units)
     wide = points[:vectors]  # those of the first row
     firsts = [points[vectors * sum(rows[:block])] for block in range(len(rows))]
 
-    def inside(access: Read, first: Point, height: int, index: Int) -> None:
+    def inside(access: Read, first: Point, height: int) -> None:
         buffer = kernel.buffers[access.buffer]
         for at_row in (0, height - 1):
-            for step, half in ((0, 0), (SIDE - 1, 1)):
-                base, k = first[row]
-                point = first | {row: (base, k + at_row), sum_axis.name: (index, step), pair: (half, 0)}
+            for step, half in ((0, 0), (depth - 1, 1)):
+                (base, k), (index, _) = first[row], first[last.name]
+                point = first | {row: (base, k + at_row), last.name: (index, step), pair: (half, 0)}
                 units.stays_inside(access, buffer, access.index, point, [])
 
-    def step(index: Int) -> None:
-        at = {sum_axis.name: (index, 0), pair: (0, 0)}
+    def step(at: Point) -> None:
         for block, (first, height) in enumerate(zip(firsts, rows, strict=True)):
-            inside(left, first, height, index)
+            inside(left, first | at, height)
             start = f"%{left.buffer}.ptr"
             place = units.address(ELEMENTS["bf16"], start, *units.linear(offset, first | at))
             pitch = units.times(units.size(offset.coefficient(row)), 2)
             _load(units, LEFT + block, place, pitch)
         for column, point in enumerate(wide):
-            inside(right, point, 1, index)
+            inside(right, point | at, 1)
             place = units.address_packed(right, kernel.buffers[right.buffer], point | at, -2)
-            _load(units, RIGHT + column, place, units.size(packed.coefficient(sum_axis.name)) * 2)
+            _load(units, RIGHT + column, place, units.size(packed.coefficient(last.name)) * 2)
         for block in range(len(rows)):
             for column in range(vectors):
                 registers = (2 * block + column, LEFT + block, RIGHT + column)
@@ -119,7 +118,15 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
     for block in range(len(rows)):
         for column in range(vectors):
             _do(units, "tilezero", ("i8", 2 * block + column))
-    units.loop(0, int(sum_axis.extent), SIDE, [], effect(step))
+
+    def nest(axes: list[Axis], at: Point) -> None:
+        if not axes:
+            units.loop(0, int(last.extent), depth, [], effect(lambda i: step(at | {last.name: (i, 0)})))
+            return
+        axis = axes[0]
+        units.loop(0, int(axis.extent), 1, [], effect(lambda i: nest(axes[1:], at | {axis.name: (i, 0)})))
+
+    nest(around, {pair: (0, 0)})
     length = len(points) * lanes
     key = stage.name, "float", length
     array, *_ = units.scratch.setdefault(key, (f"%{stage.name}.sums{len(units.scratch)}", "float", length))
@@ -133,12 +140,20 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
 
 
 def _rows(units: Units) -> list[int]:
-    """The rows of each register down a tile."""
+    """The rows of each register down a tile: parts of its rows along the axis, or these in two places."""
     (step,) = units.schedule.of(Matrix)
-    height = units.schedule.tiles.get(step.axis, 1)
-    if height > 2 * SIDE:
-        raise Unsayable(f"{units.kernel.name}: {step} is for {2 * SIDE} rows at most", str(units.schedule))
-    return [min(SIDE, height - first) for first in range(0, height, SIDE)]
+    sizes = dict(units.schedule.tiles)
+    height, times = sizes.pop(step.axis, 1), prod(sizes.values())
+    if times * -(-height // SIDE) > 2:
+        raise Unsayable(f"{units.kernel.name}: {step} is for two registers at most", str(units.schedule))
+    return [min(SIDE, height - first) for first in range(0, height, SIDE)] * times
+
+
+def _depth(units: Units) -> int:
+    """The pairs along the sum that a register holds: as many as divide it."""
+    kernel, pair = units.kernel, units.schedule.paired or ""
+    extents = [a.extent for s in kernel.stages if isinstance(s, Reduce) for a in s.axes if a.name != pair]
+    return pairs_at_once(int(extents[-1]) if extents and isinstance(extents[-1], int) else 1)
 
 
 def _factors(units: Units, stage: Reduce) -> tuple[Read, Read]:

@@ -399,20 +399,24 @@ class Units(Emitter):
         if len(rows) < 2 and not in_matrices:
             self.stages(points)
             return
+        runs: dict[tuple, list[Point]] = {}  # along the rows
+        for point in points:
+            beside = tuple(at for axis, at in point.items() if axis not in (row, self.schedule.axis))
+            runs.setdefault(beside, []).append(point)
+        points = [point for run in runs.values() for point in run]
         first = 1 + max(n for n, stage in enumerate(every) if isinstance(stage, Reduce))
-        wide = [point for point in points if point[row] == rows[0]]
         if in_matrices:
             arrays = {s.name: matrix.matrix_sums(self, s, points) for s in every if isinstance(s, Reduce)}
         else:
             self.stages(points, range(first))
             arrays = {s.name: self.stored_sums(s, points) for s in every if isinstance(s, Reduce)}
         for stage in every[first:]:
-            self.hoist(stage, frozenset((row,)), wide)
+            self.hoist(stage, frozenset((row,)), [point for point in points if point[row] == rows[0]])
 
-        def body(index: Int) -> None:
+        def body(index: Int, stored: int, wide: list[Point]) -> None:
             at = self.sum(rows[0][0], index)
             here = [point | {row: (at, 0)} for point in wide]
-            begin = self.times(index, len(wide) * self.lanes)
+            begin = self.sum(self.times(index, len(wide) * self.lanes), stored * self.lanes)
             for name, (array, one) in arrays.items():
                 places = [
                     self.address(ELEMENTS[one.dtype], array, begin, k * self.lanes) for k in range(len(wide))
@@ -421,7 +425,10 @@ class Units(Emitter):
             self.stages(here, range(first, len(every)))
 
         self.rolled = row
-        self.loop(0, len(rows), 1, [], effect(body))
+        for n, run in enumerate(runs.values()):
+            wide = [point for point in run if point[row] == rows[0]]
+            here = partial(body, stored=n * len(run), wide=wide)
+            self.loop(0, len(rows), 1, [], effect(here))
         self.rolled = ""
 
     def stored_sums(self, stage: Reduce, points: list[Point]) -> tuple[str, Value]:

@@ -133,7 +133,7 @@ class _Layout(ImageLayout):
             if not roles.gradient:
                 orders = {name: _planes(call.kernel.buffers[name].shape) for name in roles.images}
                 kernel = permuted(call.kernel, orders | {roles.weight: taps_first(call.kernel, roles)})
-                how = self.way(kernel, roles)
+                how = way(kernel, roles, self.target, self.options)
                 taps = prod(int(a.extent) for a in roles.stage.axes if a.name not in roles.channels)
                 direct = taps > 1 and how.winograd is None and self.in_tiles(kernel, how) is None
                 work[direct] += prod(map(hint, kernel.extents.values()))
@@ -146,8 +146,8 @@ class _Layout(ImageLayout):
             return _planes(array.shape)
         return (*range(2, len(array.shape)), 1, 0)
 
-    def way(self, kernel: Kernel, roles: Windowed) -> Schedule:
-        return way(kernel, roles, self.target, self.options)
+    def way(self, call: Call, kernel: Kernel, roles: Windowed | None) -> Schedule | None:
+        return None if roles is None else way(kernel, roles, self.target, self.options)
 
     def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
         """By Winograd's products between tiles, where that is quicker."""

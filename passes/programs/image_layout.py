@@ -8,7 +8,7 @@ order that it is not in, a call that copies it is put before.  Params and result
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -41,8 +41,12 @@ class ImageLayout(ABC):
     def order(self, roles: Windowed | None, array: Array) -> Order:
         """The order of an image for a call of these roles, if any."""
 
-    def way(self, kernel: Kernel, roles: Windowed) -> Any:
-        """How a convolution runs on images in their orders: what `Call.how` takes."""
+    def weights(self, call: Call, roles: Windowed | None) -> dict[str, Order]:
+        """The orders of a call's other arrays."""
+        return {} if roles is None or roles.gradient else {roles.weight: taps_first(call.kernel, roles)}
+
+    def way(self, call: Call, kernel: Kernel, roles: Windowed | None) -> Any:
+        """How a call's kernel, on images in their orders, runs: what `Call.how` takes."""
         return None
 
     def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
@@ -82,8 +86,7 @@ class ImageLayout(ABC):
         """The call on arrays in their new orders."""
         roles = self.found.get(call)
         orders = {b.name: self.order(roles, a) for a, b in _pairs(call) if a in self.images}
-        if roles is not None and not roles.gradient:
-            orders[roles.weight] = taps_first(call.kernel, roles)
+        orders |= self.weights(call, roles)
         kernel = permuted(call.kernel, orders)
         inputs = tuple(
             self.reordered(a, orders[b.name]) if b.name in orders else self.plain(a)
@@ -96,7 +99,7 @@ class ImageLayout(ABC):
                 made = Array(array.name, array.dtype, buffer.shape)
                 self.made[array] = {orders[buffer.name]: made}
             outputs.append(made)
-        how = None if roles is None else self.way(kernel, roles)
+        how = self.way(call, kernel, roles)
         self.steps += self.calls(Call(kernel, inputs, tuple(outputs), how, call.where), roles)
 
     def reordered(self, array: Array, order: Order) -> Array:
@@ -147,6 +150,16 @@ def relayout(array: Array, order: Order, name: str) -> Call:
     at = tuple(Affine(((axes[d].name, 1),)) for d in order)
     kernel = Kernel("relayout", (source,), (result,), tuple(axes[d] for d in order), (Store("y", at, value),))
     return Call(kernel, (array,), (Array(name, array.dtype, result.shape),))
+
+
+def padded(array: Array, first: Sequence[int], shape: tuple[int, ...]) -> Call:
+    """The call that copies a part of an array, with zeros around it: y[i] = x[first + i else 0]."""
+    axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(shape))
+    at = tuple(Affine(((axis.name, 1),)) for axis in axes)
+    value = read("x", tuple(one + Affine((), low) for one, low in zip(at, first, strict=True)), 0)
+    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", array.dtype, shape),)
+    kernel = Kernel("pad", *buffers, axes, (Store("y", at, value),))
+    return Call(kernel, (array,), (Array(array.name, array.dtype, shape),))
 
 
 def permuted(kernel: Kernel, orders: Mapping[str, Order]) -> Kernel:

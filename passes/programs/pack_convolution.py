@@ -109,6 +109,19 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 
 
+def by_channels(kernel: Kernel, roles: Convolution, target: Target) -> Schedule:
+    """How a depthwise convolution runs on images whose channels are innermost: a channel in each lane."""
+    guarded = bool(kernel.unproved(_read(kernel, roles.input)))
+    across, last = roles.places[-1], roles.taps[-1]
+    row = int(kernel.extents[across])
+    by_rows = guarded or row >= 4
+    tile = register_tile(kernel, roles, 1, target, by_rows)
+    taps = [axis for axis in (roles.taps[-1:] if guarded else roles.taps) if axis]
+    whole = [last] if guarded and last and int(kernel.extents[last]) <= MOST_TAPS else []
+    how = [Vectorise(roles.out), *tiles(tile.places), *unrolls(steps(kernel, taps, tile.size, whole))]
+    return Schedule(*how, *([Block(across, row), Peel(across), Bound()] if by_rows else []))
+
+
 def _read(kernel: Kernel, buffer: str) -> Read:
     return next(access for _, access in kernel.reads if access.buffer == buffer)
 

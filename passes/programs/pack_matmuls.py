@@ -21,7 +21,7 @@ from math import prod
 
 from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store
+from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store, names
 from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, coordinate, op, read, walk
 from ...ir.kernel.substitute import Substitution
 from ...ir.kernel.types import NUMPY, bits, is_floating
@@ -33,6 +33,7 @@ from ..kernels.split_reductions import split_reductions
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
 from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
+    FEWEST_PAIRS,
     SIDE,
     Block,
     Collapse,
@@ -50,6 +51,7 @@ from ..schedules.steps import (
     Strips,
     Tile,
     Vectorise,
+    pairs_at_once,
     tiles,
 )
 from ..schedules.target import AHEAD, Target
@@ -248,17 +250,23 @@ class _Packing:
 
     def fits_matrices(self, flat: Kernel, roles: Product) -> bool:
         """Whether matrix registers hold the sums of a product of pairs, whose right factor is yet to pack."""
-        if not self.target.matrix or roles.row is None or len(roles.k) != 1:
+        if not self.target.matrix or roles.row is None:
             return False
-        height, depth = flat.extents[roles.row], flat.extents[roles.k[0]]
-        if isinstance(height, Dim) or isinstance(depth, Dim):
+        if any(isinstance(flat.extents[axis], Dim) for axis in (*roles.m, *roles.k)):
             return False
-        return height >= MATRIX_ROWS and depth % (2 * SIDE) == 0 and not self.strips(flat, roles)
+        rows, depth = prod(self.matrix_rows(flat, roles).values()), int(flat.extents[roles.k[-1]])
+        deep = depth % 2 == 0 and pairs_at_once(depth // 2) >= FEWEST_PAIRS
+        return (rows >= MATRIX_ROWS or len(roles.k) > 1) and deep and not self.strips(flat, roles)
 
-    def matrix_tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
-        """The rows and the columns of the sums that matrix registers hold."""
-        height = int(flat.extents[roles.row or ""])
-        return -(-height // -(-height // (2 * SIDE))), SIDE * (1 + (flat.extents[roles.column] > SIDE))
+    def matrix_rows(self, flat: Kernel, roles: Product) -> dict[str, int]:
+        """The rows that matrix registers hold, by axis: two registers along one, or one of each of two."""
+        extent = {axis: int(flat.extents[axis]) for axis in roles.m}
+        apart = {axis: _strides(flat, roles.left, axis, ())[0] for axis in roles.m}
+        near = sorted(roles.m, key=lambda axis: (apart[axis], -extent[axis]))
+        row = next((axis for axis in near if 2 * extent[axis] >= MATRIX_ROWS), near[0])
+        rows = {row: -(-extent[row] // -(-extent[row] // (2 * SIDE)))}
+        other = next((axis for axis in near if axis != row and extent[axis] > 1), None)
+        return {other: 2} | rows if other is not None and rows[row] <= SIDE else rows
 
     # ---- panels
     def panels(self, call: Call, flat: Kernel, pack: bool | str) -> Call:
@@ -268,9 +276,16 @@ class _Packing:
         """
         roles = _sure(by_columns(flat))
         target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
-        height = extent[roles.row] if roles.row else 1
+        row = roles.row
         in_matrices = isinstance(pack, str) and self.fits_matrices(flat, roles)
-        rows, width = self.matrix_tile(flat, roles) if in_matrices else self.tile(flat, roles)
+        if in_matrices:
+            held = self.matrix_rows(flat, roles)
+            *_, row = held
+            rows, width = held[row], SIDE * (1 + (extent[roles.column] > SIDE))
+        else:
+            rows, width = self.tile(flat, roles)
+            held = {row: rows} if row else {}
+        height = extent[row] if row else 1
         vectors = width // target.lanes
         block, columns = rows * max(1, min(8, -(-height // rows))), width
         strips = self.strips(flat, roles)
@@ -285,17 +300,19 @@ class _Packing:
             steps += [Pack(packed, roles.column), *([Pairs(pack)] if isinstance(pack, str) else [])]
             if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS and not in_matrices:
                 steps.append(Prefetch(packed, AHEAD))
-        inner = [roles.column, *([roles.row] if roles.row else [])]
-        if roles.row and goes_by_rows(height, size, target):
-            inner.reverse()
-        order = (*roles.outer, *inner)
+        rest = [axis for axis in names(flat.parallel) if axis not in (row, roles.column)]
+        above = [axis for axis in rest if in_matrices and axis in roles.m]  # rows of the same right factor
+        inner, all_rows = [*above, *([row] if row else [])], height * prod(extent[axis] for axis in above)
+        by_rows = row is not None and goes_by_rows(all_rows, size, target)
+        inner.insert(len(inner) if by_rows else 0, roles.column)
+        order = (*(axis for axis in rest if axis not in above), *inner)
         steps += [Vectorise(roles.column, vectors), Block(roles.column, columns), Peel(roles.column)]
-        if roles.row:
-            steps += [*tiles({roles.row: rows}), *([Block(roles.row, block)] if block > rows else [])]
+        if row:
+            steps += [*tiles(held), *([Block(row, block)] if block > rows else [])]
             if in_matrices:
-                steps.append(Matrix(roles.row))
+                steps.append(Matrix(row))
             elif rows > 1 and _after(flat) * rows * vectors > LONG_TILE:
-                steps.append(Roll(roles.row))
+                steps.append(Roll(row))
         if strips is not None:
             steps += [strips, *self.copied(flat, roles)]
         return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
@@ -393,7 +410,7 @@ class _Packing:
         buffer = Buffer(fresh(kernel, "left"), dtype, tuple(a.extent for a in axes))
         at = tuple(Affine(((axis.name, 1),)) for axis in axes)
         made = self.shared(_part(call, "left", _narrowed(kernel, left, dtype), buffer, tuple(axes), at))
-        return _instead(call, left, buffer, at, made)
+        return instead(call, left, buffer, at, made)
 
     def shared(self, made: Call) -> Array:
         """What a call makes; equal calls are made once."""
@@ -447,7 +464,7 @@ class _Packing:
                 part, how=Schedule(Vectorise(lane.name), Tile(two.name, 2), Block(half.name, size))
             )
         made = self.shared(part)
-        return _instead(call, factor, buffer, tuple(index), made), buffer.name
+        return instead(call, factor, buffer, tuple(index), made), buffer.name
 
     def flattened(self, call: Call, flat: Kernel, value: Expr) -> Call:
         """A call of the collapsed kernel on the arrays that `value` reads, under the shapes that it has."""
@@ -551,13 +568,21 @@ def _part(
     return Call(kernel, tuple(a for a, _ in pairs), (made,))
 
 
-def _instead(
-    call: Call, factor: Expr, buffer: Buffer, index: tuple[Affine | Expr, ...], array: Array
+def instead(
+    call: Call,
+    factor: Expr,
+    buffer: Buffer,
+    index: tuple[Affine | Expr, ...],
+    array: Array,
+    other: int | None = None,
 ) -> Call:
-    """The call with a factor read from an array of its own, and without the inputs that it needs no more."""
-    dtype, found = call.kernel.dtype_of(factor), read(buffer.name, index)
-    instead = Substitution(exprs={factor: found if buffer.dtype == dtype else cast(found, dtype)})
-    kernel = instead.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
+    """The call with a factor read from an array of its own, and without the inputs that it needs no more.
+
+    other: what stands outside.
+    """
+    dtype, found = call.kernel.dtype_of(factor), read(buffer.name, index, other)
+    substitution = Substitution(exprs={factor: found if buffer.dtype == dtype else cast(found, dtype)})
+    kernel = substitution.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
     arrays = (*call.inputs, array)
     used = {access.buffer for _, access in kernel.reads}
     kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]

@@ -23,6 +23,7 @@ from .gpu import GPU_STEPS
 from .language import Language, Step
 
 SIDE = 16  # rows, columns and pairs of a matrix register
+FEWEST_PAIRS = 6  # of a register that is worth its while
 CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
 
 
@@ -447,6 +448,11 @@ def step_from(name: str, arguments: list[str]) -> Step:
                 raise KernelError(f"{signature}: {f.name} is True or False, not {value!r}")
             values[number] = value == "True"
     return kind(*values)
+
+
+def pairs_at_once(pairs: int) -> int:
+    """The pairs of a sum that a matrix register holds: as many as divide it."""
+    return next(n for n in range(SIDE, 0, -1) if pairs % n == 0)
 
 
 def tiles(sizes: Mapping[str, int]) -> list[Tile]:

@@ -68,19 +68,52 @@ def test_a_tile_is_two_by_two_registers():
         assert emit_object(text, MATRICES)
 
 
+def test_a_register_holds_as_many_pairs_as_divide_the_sum():
+    text = code_of(call_of(KERNEL.replace("k:32", "k:24"), HOW), MATRICES).text
+    rows = int.from_bytes([16, 16, 8, 8, 16, 8, 12, 12], "little")
+    assert f"store i64 {rows}, ptr" in text
+    assert f"store i64 {48 | 48 << 16 | 64 << 32 | 64 << 48}, ptr" in text  # bytes of a row of the last four
+
+
+BATCH = """\
+kernel product(x: bf16[4,70,64], w: bf16[4,2,32,32,2]) -> (y: f32[4,70,50]) {
+  parallel b:4 i:70 j:50
+  t = sum(k:32 d:2) (f32(x[b, i, 2*k+d]) * f32(w[b, floor_div(coord(j), 32), k, remainder(coord(j), 32), d]))
+  y[b, i, j] = (t + 1.0)
+}"""
+WINDOWS = """\
+kernel product(x: bf16[9,9,64], w: bf16[2,3,3,32,32,2]) -> (y: f32[7,7,50]) {
+  parallel a:7 i:7 j:50
+  t = sum(r:3 s:3 k:32 d:2) (f32(x[a+r, i+s, 2*k+d]) \
+* f32(w[floor_div(coord(j), 32), r, s, k, remainder(coord(j), 32), d]))
+  y[a, i, j] = (t + 1.0)
+}"""
+
+
+def test_two_registers_hold_rows_of_two_places_and_taps_are_loops_around():
+    how = HOW.replace("tile(i, 24) block(i, 72)", "tile(a, 2) tile(i, 7)")
+    text = code_of(call_of(WINDOWS, how), MATRICES).text
+    rows = int.from_bytes([7, 7, 7, 7, 7, 7, 16, 16], "little")
+    assert f"store i64 {rows}, ptr" in text and text.count("tileloadd64(") - text.count("declare") >= 4
+    loops = [line for line in text.splitlines() if line.endswith(", 3") and "icmp slt" in line]
+    assert len(loops) >= 2  # r and s
+    if host_target().platform.machine == "x86_64":
+        assert emit_object(text, MATRICES)
+
+
 @pytest.mark.parametrize(
     ("kernel", "how", "target"),
     [
         (KERNEL, HOW.replace("tile(i, 24)", "tile(i, 33)"), MATRICES),
         (KERNEL, HOW, AVX512),
-        (KERNEL.replace("k:32", "k:24"), HOW, MATRICES),
+        (BATCH, HOW.replace("tile(i, 24)", "tile(b, 2) tile(i, 16)"), MATRICES),
         (KERNEL.replace("x[i, 2*k+d]", "x[i, 2*k]"), HOW, MATRICES),
         (KERNEL.replace("x[i, 2*k+d]", "x[i, k+32*d]"), HOW, MATRICES),
         (KERNEL.replace("bf16", "f16"), HOW, MATRICES),
         (KERNEL, HOW.replace("pack(w, j) ", ""), MATRICES),
         (KERNEL.replace("sum(", "max("), HOW, MATRICES),
     ],
-    ids=["rows", "target", "depth", "no pair", "apart", "halves", "not packed", "no sum"],
+    ids=["rows", "target", "a factor for each place", "no pair", "apart", "halves", "not packed", "no sum"],
 )
 def test_what_no_register_holds_is_refused(kernel, how, target):
     with pytest.raises(Unsayable):
@@ -99,7 +132,9 @@ def relu_linear(x, w, b):
 
 @NATIVE
 @pytest.mark.parametrize("m", [8, 15, 16, 17, 31, 32, 33, 64, 100, 259, 1100])
-@pytest.mark.parametrize(("k", "n"), [(64, 64), (96, 50), (256, 130), (1024, 16), (32, 20)])
+@pytest.mark.parametrize(
+    ("k", "n"), [(64, 64), (96, 50), (256, 130), (1024, 16), (32, 20), (72, 40), (28, 33), (340, 17)]
+)
 def test_products_of_whole_numbers_are_exact(m, k, n):
     given, wanted = linear(m, k, n)
     f = lamina.jit.trace(relu_linear, precision="bfloat16")
