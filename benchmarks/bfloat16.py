@@ -150,7 +150,7 @@ def main() -> None:
         return
     from lamina.passes.llvm.binding import host_target
 
-    if not host_target().pairs:
+    if not (host_target().pairs or host_target().matrix):
         print("this CPU multiplies no pairs of bfloat16: both precisions run the same code")
     rest = ["--only", *options.only, "--seconds", str(options.seconds)]
     on_each(__file__, options.threads, rest, RESULTS / "bfloat16.txt" if options.write else None)

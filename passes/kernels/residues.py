@@ -36,7 +36,8 @@ def residues(kernel: Kernel) -> list[Kernel]:
         return [kernel]
     if not factor.divided:
         raise Unsayable(f"{kernel.name}: a factor of a sum over windows is one element", f"{factor.value}")
-    steps = (range(step) for _, step in factor.divided.values())
+    places = kernel.parallel_names  # of an image of one place there is none, as if it were place 0
+    steps = (range(step if part.names & places else 1) for part, step in factor.divided.values())
     return [_of_remainders(kernel, factor, remainders) for remainders in product(*steps)]
 
 
@@ -49,13 +50,15 @@ def _of_remainders(kernel: Kernel, factor: Factor, remainders: tuple[int, ...]) 
     axes: dict[str, tuple[Axis, ...]] = {}
     index, reached = list(access.index), True
     for (d, (part, step)), remainder in zip(divided.items(), remainders, strict=True):
-        (place,) = part.names & parallel
+        place = next(iter(part.names & parallel), None)
         tap = next(iter(part.names - parallel), None)
         by = -part.coefficient(tap) if tap else step
         first = next((r for r in range(step) if (remainder + part.constant - by * r) % step == 0), None)
-        outer, stride = Affine(((fresh(kernel, f"{place}h"), 1),)), step // gcd(by, step)
-        terms[place] = outer * step + Affine((), remainder)
-        axes[place] = (Axis(fresh(kernel, f"{place}h"), -(-(int(extents[place]) - remainder) // step)),)
+        outer, stride = Affine(), step // gcd(by, step)
+        if place is not None:
+            axis = Axis(fresh(kernel, f"{place}h"), -(-(int(extents[place]) - remainder) // step))
+            outer = Affine(((axis.name, 1),))
+            terms[place], axes[place] = outer * step + Affine((), remainder), (axis,)
         if first is None or (tap is None and first > 0):
             reached = False
             continue
@@ -66,6 +69,7 @@ def _of_remainders(kernel: Kernel, factor: Factor, remainders: tuple[int, ...]) 
             axes[tap] = (Axis(fresh(kernel, f"{tap}h"), max(0, -(-(int(extents[tap]) - first) // stride))),)
             index[d] = index[d] - inner * (by * stride // step)  # type: ignore[operator]
     if not reached:  # a sum of nothing
+        terms = {name: at for name, at in terms.items() if name in parallel}
         axes |= {axis.name: (Axis(axis.name, 0),) for axis in summation(kernel).stage.axes}
         index = [Affine()] * len(index)
     moved = Substitution(indices=terms)

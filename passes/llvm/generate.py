@@ -247,7 +247,7 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> Code:
     else:
         kernel = schedule.applied(kernel)
     made, scratch = pieces(kernel, schedule, target, _meets(given))
-    one = _open_for_numbers(kernel, schedule) if len(made) == 1 else None
+    one = _open_for_numbers(kernel, schedule) if [piece.kernel for piece in made] == [kernel] else None
     functions, phases, declared = [], [], {}
     for piece in made:
         _fits(piece, kernel, scratch)

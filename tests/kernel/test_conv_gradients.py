@@ -1,5 +1,6 @@
 """Convolutions and their gradients with the batch in the lanes, as native code of every width."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,8 @@ from image_programs import Builder, arguments
 from native import LEVELS_HERE, run_code
 from training_programs import gradients, random_step
 
+import lamina
+from lamina import nn
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret as interpret_kernel
 from lamina.ir.kernel import parse
@@ -309,3 +312,36 @@ def test_a_tap_too_few_is_seen(monkeypatch):
         values.update(zip(step.outputs, made, strict=True))
     (want,) = interpret(program, *given)
     assert np.abs(values[laid.results[0]] - want).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "window"),
+    [
+        ((1,), 1, {"stride": 2}),
+        ((1, 1), 1, {"stride": 3}),
+        ((1, 1, 1), 3, {"stride": 2, "padding": 1}),
+        ((1, 1), (1, 3), {"stride": 2, "padding": (1, 2)}),  # at whose place no window lies
+        ((4, 4), 3, {"stride": 3, "padding": 3, "dilation": 3}),
+        ((1, 1), 5, {"stride": 2, "padding": 13}),
+        ((1, 7), 3, {"stride": 2, "padding": 1}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("channels", [(1, 1), (3, 16)], ids=str)
+def test_a_place_that_is_alone_leaves_one_remainder(size, taps, window, channels):
+    conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(size) - 1]
+    lamina.manual_seed(0)
+    model, x = conv(*channels, taps, **window), lamina.randn(3, channels[0], *size, requires_grad=True)
+
+    def gradients_of(f):
+        x.grad = None
+        model.zero_grad()
+        f(x).square().sum().backward()
+        return [a.grad.numpy().copy() for a in (x, *model.parameters())]
+
+    traced, wanted = lamina.jit.trace(model), gradients_of(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [gradients_of(traced) for _ in range(3)]
+    for one, other in zip(wanted, found[-1], strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
