@@ -25,8 +25,10 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast, read
 from ...ir.kernel.substitute import Substitution
+from ...ir.kernel.types import NUMPY
 from ..kernels.blocking import CHANNEL, block, can_block, fresh, split_axis
 from ..kernels.product import Convolution
+from ..schedules.choose_blocks import images_together
 from ..schedules.steps import (
     Block,
     Bound,
@@ -94,7 +96,9 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
         summed[summed.index(channel_lane)], channel_lane, pairs = half, half, [pair]
     axes, sums = [order[0], *summed, *order[1:], lane, *pairs], [*summed, *pairs]
     pack, new = packed(new, roles, axes, sums, "bf16" if pairs else "f32")
-    parallel = [order[0], roles.batch, *roles.places, *order[1:], lane]
+    (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
+    new, images = _images_first(new, roles, weight, order[0], target)
+    parallel = [*images[:-1], order[0], *images[-1:], *roles.places, *order[1:], lane]
     new = new.replace(parallel=tuple(Axis(axis, new.extents[axis]) for axis in parallel if axis))
     whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
     step = steps(new, [axis for axis in summed if not guarded or axis not in upper], tile.size, whole)
@@ -103,10 +107,28 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
     if by_rows:
         row = int(new.extents[across])
         by = [Block(across, row), Peel(across), Bound()]
-        (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
         how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
     square = {channel_lane: lanes} if channel_lane and not pairs else dict.fromkeys(pairs, 2)
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
+
+
+def _images_first(
+    kernel: Kernel, roles: Convolution, packed: str, panel: str, target: Target
+) -> tuple[Kernel, list[str | None]]:
+    """The kernel, and the axes of its batch, the last of which stands behind that of the panels."""
+    batch = roles.batch
+    images = kernel.extents.get(batch or "", 1)
+    if batch is None or roles.depthwise or not isinstance(images, int):
+        return kernel, [batch]
+    image, weight = (
+        prod(map(int, buffer.shape)) * NUMPY[buffer.dtype].itemsize
+        for buffer in (kernel.buffers[roles.input], kernel.buffers[packed])
+    )
+    together = images_together(image // max(1, images), weight, int(kernel.extents[panel]), images, target)
+    if together < 2:
+        return kernel, [batch, None] if together else [batch]
+    kernel, *both = split_axis(kernel, batch, together)
+    return kernel, [*both]
 
 
 def by_channels(kernel: Kernel, roles: Convolution, target: Target) -> Schedule:

@@ -21,6 +21,7 @@ from lamina.passes.programs.assign_layouts import Options, assign_layouts, block
 from lamina.passes.programs.image_layout import permuted
 from lamina.passes.programs.pack_matmuls import pack_matmuls
 from lamina.passes.programs.program import Program
+from lamina.passes.schedules.choose_blocks import images_together
 from lamina.passes.schedules.steps import Peel
 from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
 from lamina.runtime.native import Executable
@@ -336,3 +337,29 @@ def test_how_a_convolution_runs(name):
     program = b.program(b.conv(b.image, image[1], size, padding=1, **window))
     (how,) = (call.how for call in assign_layouts(program, AVX512).calls if call.name == "conv")
     assert str(how) == wanted
+
+
+def test_images_that_a_cache_holds_meet_all_panels_before_the_next_ones_do():
+    near = AVX512.core.cache
+    assert images_together(near // 8, near, 16, 8, AVX512) == 4
+    assert images_together(near // 8, near, 16, 6, AVX512) == 3  # that divide the batch
+    assert images_together(near * 3 // 4, near, 16, 8, AVX512) == 1
+    assert images_together(near // 8, near, 16, 4, AVX512) == 0  # the cache holds all of them
+    assert images_together(near * 2, near // 8, 16, 8, AVX512) == 0  # and not even one
+    assert images_together(near // 8, near * 64, 2, 8, AVX512) == 0  # the weight is far the larger
+
+
+@pytest.mark.parametrize("batch", [1, 8, 9])
+def test_the_batch_is_split_where_that_brings_less_from_afar(monkeypatch, batch):
+    b = Builder("net", (batch, 32, 12, 12))
+    before = b.program(b.conv(b.conv(b.image, 256, 1), 64, 3, stride=2))
+    target = replace(AVX512, core=replace(AVX512.core, cache=160 << 10))
+    after = assign_layouts(before, target, Options(winograd=False))
+    check(before, after)
+    first = next(call for call in after.calls if call.name == "conv").kernel
+    places = [axis.extent for axis in first.parallel if axis.extent != 1]
+    panels = places[1 if batch > 1 else 0]
+    assert (
+        panels > 1
+        and places[: 1 + 2 * (batch > 1)] == {1: [panels], 8: [2, panels, 4], 9: [3, panels, 3]}[batch]
+    )
