@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
-from ...ir.dims import Dim
+from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Kernel, Reduce, Stage
 from ...ir.kernel.scalar import Expr
@@ -56,12 +56,12 @@ def _windowed(call: Call) -> Windowed | None:
 
 
 def _fits(call: Call, roles: Windowed, rounds: bool) -> bool:
-    """Whether a convolution of given sizes has factors of bfloat16, or such as may be rounded, and reads its
-    image at every place or next to it."""
+    """Whether a convolution of images of given sizes has factors of bfloat16, or such as may be rounded, and
+    reads its image at every place or next to it."""
     kernel, found = call.kernel, product_of(call.kernel)
     assert found is not None
-    extents, wanted = kernel.extents.values(), {"bf16", "f32"} if rounds else {"bf16"}
-    if any(isinstance(extent, Dim) for extent in extents) or kernel.dtypes[found.stage.name] != "f32":
+    extents, wanted = kernel.extents, {"bf16", "f32"} if rounds else {"bf16"}
+    if _is_open(kernel, roles.batch) or kernel.dtypes[found.stage.name] != "f32":
         return False
     for factor in found.factors:
         side = element(factor.value)
@@ -72,11 +72,16 @@ def _fits(call: Call, roles: Windowed, rounds: bool) -> bool:
         ):
             return False
     channel, out = (int(kernel.extents[axis]) if axis else 1 for axis in roles.channels)
-    return channel > 1 and out >= COLUMNS and prod(map(int, extents)) > 0
+    return channel > 1 and out >= COLUMNS and 0 not in extents.values()
+
+
+def _is_open(kernel: Kernel, batch: str | None) -> bool:
+    """Whether more than the batch has any size."""
+    return any(isinstance(extent, Dim) for axis, extent in kernel.extents.items() if axis != batch)
 
 
 def _multiplied(call: Call) -> int:
-    return prod(map(int, call.kernel.extents.values()))
+    return prod(map(hint, call.kernel.extents.values()))
 
 
 def _copied(program: Program, served: Mapping[Call, Windowed]) -> int:
@@ -86,7 +91,7 @@ def _copied(program: Program, served: Mapping[Call, Windowed]) -> int:
         if call not in served and not _follows(call):
             ends.update((*call.inputs, *call.outputs))
     images = {a for call, roles in served.items() for a in _images(call, roles) if a in ends}
-    return sum(int(array.nbytes) for array in images)
+    return sum(hint(array.nbytes) for array in images)
 
 
 def _images(call: Call, roles: Windowed) -> list[Array]:
@@ -145,8 +150,8 @@ class _Layout(ImageLayout):
             assert access is not None
             array, index = arrays[access.buffer], [part for part in access.index if isinstance(part, Affine)]
             reach = [part.bounds(kernel.extents) for part in index]
-            first = [int(low) for low, _ in reach]
-            shape = [int(high) - int(low) + 1 for low, high in reach]
+            first = [hint(low) for low, _ in reach]  # of the batch, which may be open, it is 0
+            shape = [high - low + 1 for low, high in reach]
             shape[[part.names for part in index].index({channel})] = count
             if access.buffer == image and array.dtype != "bf16":
                 array = self.shared(steps, round_call(array))
@@ -190,12 +195,14 @@ def _depthwise(call: Call) -> Convolution | None:
 
 
 def _convolution(call: Call) -> Convolution | None:
-    """The convolution of given sizes that a call is."""
-    if any(isinstance(extent, Dim) for extent in call.kernel.extents.values()):
-        return None
+    """The convolution that a call is, of images of given sizes."""
     found = product_of(squeezed(call.kernel))
     roles = found and found.convolution
-    if roles is None or len({a for _, a in call.kernel.reads if a.buffer == roles.weight}) > 1:
+    if (
+        roles is None
+        or _is_open(call.kernel, roles.batch)
+        or len({a for _, a in call.kernel.reads if a.buffer == roles.weight}) > 1
+    ):
         return None
     return roles
 

@@ -30,6 +30,7 @@ from ..kernels.blocking import fresh, split_axis, squeezed, zero_of
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..kernels.split_reductions import split_reductions
+from ..schedules.choose_blocks import images_together
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
 from ..schedules.default import balanced_tile, instructions, runs_once, usual
 from ..schedules.steps import (
@@ -252,7 +253,7 @@ class _Packing:
         """Whether matrix registers hold the sums of a product of pairs, whose right factor is yet to pack."""
         if not self.target.matrix or roles.row is None:
             return False
-        if any(isinstance(flat.extents[axis], Dim) for axis in (*roles.m, *roles.k)):
+        if any(isinstance(flat.extents[axis], Dim) for axis in roles.k):
             return False
         rows, depth = prod(self.matrix_rows(flat, roles).values()), int(flat.extents[roles.k[-1]])
         deep = depth % 2 == 0 and pairs_at_once(depth // 2) >= FEWEST_PAIRS
@@ -260,11 +261,12 @@ class _Packing:
 
     def matrix_rows(self, flat: Kernel, roles: Product) -> dict[str, int]:
         """The rows that matrix registers hold, by axis: two registers along one, or one of each of two."""
-        extent = {axis: int(flat.extents[axis]) for axis in roles.m}
+        extent = {axis: usual(flat.extents[axis]) for axis in roles.m}
         apart = {axis: _strides(flat, roles.left, axis, ())[0] for axis in roles.m}
         near = sorted(roles.m, key=lambda axis: (apart[axis], -extent[axis]))
         row = next((axis for axis in near if 2 * extent[axis] >= MATRIX_ROWS), near[0])
-        rows = {row: -(-extent[row] // -(-extent[row] // (2 * SIDE)))}
+        is_open = isinstance(flat.extents[row], Dim)  # of any number few are left
+        rows = {row: 2 * SIDE if is_open else -(-extent[row] // -(-extent[row] // (2 * SIDE)))}
         other = next((axis for axis in near if axis != row and extent[axis] > 1), None)
         return {other: 2} | rows if other is not None and rows[row] <= SIDE else rows
 
@@ -302,10 +304,17 @@ class _Packing:
                 steps.append(Prefetch(packed, AHEAD))
         rest = [axis for axis in names(flat.parallel) if axis not in (row, roles.column)]
         above = [axis for axis in rest if in_matrices and axis in roles.m]  # rows of the same right factor
-        inner, all_rows = [*above, *([row] if row else [])], height * prod(extent[axis] for axis in above)
-        by_rows = row is not None and goes_by_rows(all_rows, size, target)
-        inner.insert(len(inner) if by_rows else 0, roles.column)
-        order = (*(axis for axis in rest if axis not in above), *inner)
+        rest = [axis for axis in rest if axis not in above]
+        if above:  # windows
+            order = (
+                *rest,
+                *self.in_order(flat, roles, above, hint(call.inputs[-1].nbytes), columns),
+                row or "",
+            )
+        elif row and goes_by_rows(height, size, target):
+            order = (*rest, row, roles.column)
+        else:
+            order = (*rest, roles.column, *([row] if row else []))
         steps += [Vectorise(roles.column, vectors), Block(roles.column, columns), Peel(roles.column)]
         if row:
             steps += [*tiles(held), *([Block(row, block)] if block > rows else [])]
@@ -316,6 +325,17 @@ class _Packing:
         if strips is not None:
             steps += [strips, *self.copied(flat, roles)]
         return replace(call, how=Schedule(Collapse(), Reorder(order), *steps))
+
+    def in_order(
+        self, flat: Kernel, roles: Product, above: list[str], weight: int, columns: int
+    ) -> list[str]:
+        """The axes of images and panels: an image meets all panels before the next, or a panel all images."""
+        (left,) = (e for e in walk(roles.left) if isinstance(e, Read))
+        images, buffer = hint(flat.extents[above[0]]), flat.buffers[left.buffer]
+        image = prod(map(hint, buffer.shape)) * NUMPY[buffer.dtype].itemsize // images
+        panels = -(-hint(flat.extents[roles.column]) // columns)
+        first = images_together(image, weight, panels, images, self.target) > 0
+        return [*above[:first], roles.column, *above[first:]]
 
     def tile(self, flat: Kernel, roles: Product) -> tuple[int, int]:
         """The rows and the columns of the sums that registers hold."""

@@ -148,6 +148,18 @@ def test_products_of_whole_numbers_are_exact(m, k, n):
 
 
 @NATIVE
+@pytest.mark.parametrize(("k", "n"), [(64, 64), (72, 50), (256, 16)])
+def test_rows_of_any_number_share_a_recording(k, n):
+    f = lamina.jit.trace(relu_linear, precision="bfloat16")
+    with lamina.no_grad():
+        for m in (600, 601, 1, 2, 7, 31, 32, 33, 64, 1000, 5000):
+            given, wanted = linear(m, k, n)
+            np.testing.assert_array_equal(f(*given).numpy(), wanted, str(m))
+    assert f.counts()["recorded"] == 3  # the first, one of symbols, and that of size 1
+    assert AMX_PAIRS in f.source()
+
+
+@NATIVE
 def test_threads_and_children_have_registers_of_their_own():
     given, wanted = linear(200, 256, 300)
     f = lamina.jit.trace(relu_linear, precision="bfloat16")

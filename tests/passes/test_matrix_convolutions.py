@@ -226,6 +226,21 @@ def test_autocast_needs_no_leave_to_round(monkeypatch):
 
 
 @NATIVE
+def test_batches_of_any_size_share_a_recording(monkeypatch):
+    monkeypatch.setattr(subject, "_copied", lambda program, served: 0)
+    lamina.manual_seed(0)
+    model = Block(32).eval()
+    f = lamina.jit.trace(model, precision="bfloat16")
+    with lamina.no_grad():
+        for batch in (2, 3, 3, 7, 1, 40, 4):
+            x = lamina.randn(batch, 3, 29, 23)
+            found, wanted = f(x).numpy(), model(x).numpy()
+            assert np.linalg.norm(found - wanted) < 2**-7 * np.linalg.norm(wanted), batch
+    assert f.counts()["recorded"] == 3  # the first, one of symbols, and that of size 1
+    assert AMX_PAIRS in f.source()
+
+
+@NATIVE
 @pytest.mark.parametrize("seed", range(60))
 def test_sums_of_whole_numbers_are_exact(monkeypatch, seed):
     monkeypatch.setattr(subject, "_copied", lambda program, served: 0)
