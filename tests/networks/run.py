@@ -4,8 +4,8 @@ python tests/networks/run.py --count 10000 --seed 1 --workers 2 --record network
     runs the seeds from 1 on which the record doesn't hold yet, and sums up all that it holds
 python tests/networks/run.py --count 300 --seed 1 --all     each in every mode, dtype and level
 python tests/networks/run.py --count 300 --seed 1 --sizes   each on batches whose size changes
-python tests/networks/run.py --count 300 --seed 1 --rounds  each with products in pairs of bfloat16, half of them on
-    batches whose size changes
+python tests/networks/run.py --count 300 --seed 1 --rounds  each with products in pairs of bfloat16, half
+    of them on batches whose size changes
 python tests/networks/run.py --replay '{"seed": ...}'       one network again, as a finding printed it
 python tests/networks/run.py --shrink '{"seed": ...}'       the smallest network with the same finding
     both take '{"draw": 7}' too, the network of that seed
