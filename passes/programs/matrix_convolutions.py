@@ -67,9 +67,9 @@ def _fits(call: Call, roles: Windowed, rounds: bool) -> bool:
         side = element(factor.value)
         if side is None or kernel.buffers[side.buffer].dtype not in wanted:
             return False
-        if any(isinstance(part, Expr) for part in side.index) or not (
-            side.other is None or is_zero(side.other)
-        ):
+        if side.other is not None and not is_zero(side.other):
+            return False
+        if any(isinstance(part, Expr) for part in side.index):
             return False
     channel, out = (int(kernel.extents[axis]) if axis else 1 for axis in roles.channels)
     return channel > 1 and out >= COLUMNS and 0 not in extents.values()
