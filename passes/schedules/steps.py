@@ -199,8 +199,8 @@ class Pairs(Step):
 
 @dataclass(frozen=True)
 class Matrix(Step):
-    """The sums of a tile, of 32 rows along an axis at most, or 16 at two places of another, are in matrix
-    registers over all of the sum: `Target.matrix` multiplies 16 rows of 16 pairs by as many columns of them."""
+    """The sums of a tile, of 32 rows along an axis at most or 16 at two places of another, are in matrix
+    registers over all of the sum: `Target.matrix` multiplies 16 rows of 16 pairs by as many columns."""
 
     name = "matrix"
     parallel = True
