@@ -51,7 +51,7 @@ class Decomposition(Lowering):
 
 @dataclass(frozen=True)
 class NotLowered(Lowering):
-    """`kind` is "extern" or "host-only"; the generated tests count these and print why."""
+    """`kind` is "extern", "host-only" or "whole"; the generated tests count these and print why."""
 
     kind: str
     reason: str
@@ -80,6 +80,11 @@ def extern(reason: str) -> NotLowered:
 
 def host_only(reason: str) -> NotLowered:
     return NotLowered("host-only", reason)
+
+
+def whole(reason: str) -> NotLowered:
+    """Code that a target has of its own, for a node that a pass makes."""
+    return NotLowered("whole", reason)
 
 
 def recurrence() -> Recurrence:

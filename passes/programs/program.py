@@ -124,6 +124,15 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False)
+class Whole(Host):
+    """An op that the target has code of its own for: beside the kernels it runs like a call."""
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+
+@dataclass(frozen=True, eq=False)
 class Repeat:
     """A program that runs `count` times: `ir/recur.py` says what it is given, what is kept, what rows are.
 

@@ -22,9 +22,10 @@ from ..programs.host_parts import Check, OnHost, check, on_host
 from ..programs.manifest import Manifest
 from ..programs.memory_plan import MemoryPlan, Move, Place, verify
 from ..programs.plan_memory import plan_memory
-from ..programs.program import Alias, Call, Host, Program
+from ..programs.program import Alias, Call, Host, Program, Whole
 from ..programs.split_calls import split_calls
 from ..programs.with_checks import with_checks
+from .attention import attention_code
 from .code import ALIGNMENT, Code
 from .generate import generate, programs_of
 from .target import ANY, Target
@@ -98,16 +99,19 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target) -> Iterator
     steps = plan.program.steps
     for number, step in enumerate(steps):
         yield from _moves(plan, number)
-        if isinstance(step, Host):
+        if isinstance(step, Host) and not isinstance(step, Whole):
             yield on_host(step, plan.places)
-        elif isinstance(step, Call):
-            if (part := check(step, plan.places, {})) is not None:
+        elif isinstance(step, (Call, Whole)):
+            if isinstance(step, Call) and (part := check(step, plan.places, {})) is not None:
                 yield part
             inputs, outputs = plan.arguments(step)
             places = tuple(place for place in (*inputs, *outputs) if place is not None)
             # an alias begins at any element of the array that it is a part of
             aligned = [place.start % ALIGNMENT == 0 for place in places]
-            code = generate(step.kernel, step.how, aligned, target)
+            if isinstance(step, Call):
+                code = generate(step.kernel, step.how, aligned, target)
+            else:
+                code = attention_code(step, aligned, target)
             if len(places) != len(code.parameters):
                 raise GraphError(
                     f"{step.name}: a code takes the kernel's buffers", f"parameters: {code.parameters}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from kernel_memory import GUARD, with_guards
 
 from lamina.ir.kernel import Kernel
 from lamina.passes.schedules.steps import Schedule
+from lamina.passes.triton.code import Code
 from lamina.passes.triton.generate import written
 from lamina.passes.triton.target import Target
 from lamina.runtime.cuda.arrays import DeviceArray, uploaded
@@ -18,9 +19,9 @@ from lamina.runtime.triton_compiler import Compiler, compiled
 HELPERS = 16
 
 
-def prepare(target: str, ways: Iterable[tuple[Kernel, Schedule]]) -> int:
-    """Put the kernels' machine code into the cache, where `launch` finds it.  Returns how many there are."""
-    codes = {written(kernel, schedule): None for kernel, schedule in ways}
+def prepare(target: str, codes: Iterable[Code]) -> int:
+    """Put machine code into the cache, where a launch finds it.  Returns of how many codes it is."""
+    codes = dict.fromkeys(codes)
     with Compiler(Target.named(target), helpers=HELPERS) as compiler:
         for code in codes:
             compiler.add(code)
@@ -30,11 +31,15 @@ def prepare(target: str, ways: Iterable[tuple[Kernel, Schedule]]) -> int:
 
 def launch(kernel: Kernel, schedule: Schedule, arrays: dict[str, np.ndarray]) -> None:
     """Run a kernel on the memory of its buffers, which goes there and back with the guards around it."""
+    launch_code(written(kernel, schedule), [arrays[buffer.name] for buffer in kernel.buffers.values()])
+
+
+def launch_code(code: Code, arrays: Sequence[np.ndarray]) -> None:
+    """Run a code on arrays, which go there and back with the guards around them."""
     device = machine()
     device.use()
-    code = written(kernel, schedule)
     (function,) = device.functions([code], compiled([code], Target.named(device.target)))
-    raws = {id(raw): raw for raw in map(with_guards, arrays.values())}
+    raws = {id(raw): raw for raw in map(with_guards, arrays)}
     places: dict[int, DeviceArray] = {
         key: uploaded(device, raw.reshape(-1).view(np.uint8), "u8") for key, raw in raws.items()
     }
@@ -44,9 +49,9 @@ def launch(kernel: Kernel, schedule: Schedule, arrays: dict[str, np.ndarray]) ->
         return places[id(raw)].address + (GUARD if raw is not array else 0)
 
     spare = [DeviceArray(device, "u8", (nbytes,)) for nbytes in function.scratch(code.grid)]
-    addresses = [address(arrays[buffer.name]) for buffer in kernel.buffers.values()]
+    addresses = [address(array) for array in arrays]
     device.stream.launch(
-        function, code.grid, *addresses, about=kernel.name, scratch=spare[0].address, profile=spare[1].address
+        function, code.grid, *addresses, about=code.name, scratch=spare[0].address, profile=spare[1].address
     )
     for key, raw in raws.items():
         if raw.flags.writeable:

@@ -4,6 +4,7 @@ For processes of their own: TRITON_INTERPRET counts when triton is imported, and
 """
 
 import os
+from collections.abc import Sequence
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -13,8 +14,10 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 from watched_memory import watch
 
+from lamina.passes.triton.code import Code
 from lamina.passes.triton.compiler import build
 from lamina.passes.triton.emit import lower
+from lamina.passes.triton.generate import POINTERS
 from lamina.passes.triton.names import entry
 from lamina.passes.triton.schedule import grid
 from lamina.passes.triton.spelling import TYPES
@@ -33,8 +36,21 @@ def launch(kernel, schedule, arrays: dict[str, np.ndarray]) -> None:
     than what it covers may read there either.
     """
     watch(lambda: [(array.ctypes.data, array.nbytes) for array in arrays.values() if array.nbytes])
-    function = build(lower(kernel, schedule), entry(kernel.name))
-    pointers = [pointer(arrays[b.name], b.dtype) for b in kernel.buffers.values()]
-    if programs := grid(kernel, schedule):
+    _run(
+        lower(kernel, schedule), entry(kernel.name), grid(kernel, schedule),
+        [pointer(arrays[b.name], b.dtype) for b in kernel.buffers.values()],
+    )  # fmt: skip
+
+
+def launch_code(code: Code, arrays: Sequence[np.ndarray]) -> None:
+    """Run a code on arrays, and nowhere else."""
+    watch(lambda: [(array.ctypes.data, array.nbytes) for array in arrays if array.nbytes])
+    names = {text: name for name, text in POINTERS.items()}
+    pointers = [pointer(array, names[kind]) for array, kind in zip(arrays, code.parameters, strict=True)]
+    _run(code.source, code.name, code.grid, pointers)
+
+
+def _run(source: str, name: str, programs: int, pointers: list) -> None:
+    if programs:
         with np.errstate(all="ignore"):
-            function[(programs,)](*pointers)
+            build(source, name)[(programs,)](*pointers)

@@ -3,6 +3,7 @@
     triton_numerics.py families [NAME...]     the kernels of family_kernels.py
     triton_numerics.py records [NAME...]      op records', a sample in each dtype; `0/4` is each fourth
     triton_numerics.py fuzz FIRST COUNT       kernels that passes make of random graphs
+    triton_numerics.py attention              attention as one kernel, of many sizes and masks
     triton_numerics.py outside                indices that are out of range, and offsets beyond 32 bits
 
 They run in Triton's interpreter; with `--device` in front compiled, on this machine's NVIDIA GPU; and with
@@ -17,18 +18,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 if sys.argv[1:2] in (["--device"], ["--compile"]):
-    from compiled_runs import launch, prepare
+    from compiled_runs import launch, launch_code, prepare
 else:
-    from interpreted import launch
+    from interpreted import launch, launch_code
 
 sys.path.append(str(Path(__file__).parents[1] / "kernel"))
 sys.path.append(str(Path(__file__).parents[1] / "ops"))
 sys.path.append(str(Path(__file__).parents[1] / "passes"))
 
 import numpy as np
+from attention_cases import ATTENTIONS, Attention
 from family_kernels import FAMILIES, SCHEDULES
 from graph_kernels import graph_kernels
-from kernel_memory import run
+from kernel_memory import guarded, run, unharmed
 from probes import PROBES
 from record_kernels import LOWERED, record_kernels
 
@@ -37,6 +39,7 @@ from lamina.passes.kernels.collapse import canonical, collapsed
 from lamina.passes.schedules.steps import Schedule
 from lamina.passes.schedules.steps import parse as parse_schedule
 from lamina.passes.triton.defaults import default_schedule
+from lamina.passes.triton.generate import written
 
 # A GPU's multiply-add rounds once where NumPy rounds twice.  A mean that is taken from elements which are all
 # alike leaves that rounding, and a root of the variance's epsilon makes it 300 times
@@ -137,6 +140,19 @@ def wide_offsets() -> bool:
     return bool(good)
 
 
+def attends(case: Attention) -> bool:
+    """Whether attention by its own kernel is what the record says, in float64, of NaN and infinity too."""
+    arrays = case.arrays()
+    want = case.wanted(arrays)
+    given = [*map(guarded, arrays), guarded(np.full(want.shape, np.nan, arrays[0].dtype))]
+    launch_code(case.code(), given)
+    assert all(map(unharmed, given)), "memory beside an array was written"
+    # weights of halves are rounded once more
+    found = error(None, given[-1], want.astype(given[-1].dtype), 16)
+    print(f"{case}: {found:.2g} {'ok' if found <= LIMIT else 'WRONG'}", flush=True)
+    return found <= LIMIT
+
+
 def ready(found):
     for label, kernel, arrays in found:
         yield label, lambda kernel=kernel, arrays=arrays: (kernel, arrays)
@@ -157,13 +173,19 @@ def work_of(what: str, *words: str):
 def main(what: str, *words: str) -> int:
     if what == "--compile":
         target, *words = words
-        count = prepare(target, (way for label, make in work_of(*words) for way in ways(label, make()[0])))
+        if words == ["attention"]:
+            codes = [case.code() for case in ATTENTIONS]
+        else:
+            codes = [written(*way) for label, make in work_of(*words) for way in ways(label, make()[0])]
+        count = prepare(target, codes)
         print(f"{count} kernels for {target}")
         return 0
     if what == "--device":
         what, *words = words
     if what == "outside":
         return not (indices_out_of_range() and wide_offsets())
+    if what == "attention":
+        return not all([attends(case) for case in ATTENTIONS])
     failed = 0
     for label, make in work_of(what, *words):
         kernel = None

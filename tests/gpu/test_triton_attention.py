@@ -1,0 +1,122 @@
+"""Attention as one kernel: its numbers in Triton's interpreter, its machine code, its place in a program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from attention_cases import ATTENTIONS, DTYPES, Attention
+
+from lamina.ir.errors import GraphError
+from lamina.ir.graph import Builder, Graph
+from lamina.ir.op import REGISTRY
+from lamina.ir.ops.attention import scaled_dot_product_attention
+from lamina.ir.types import type_of
+from lamina.passes.graphs.fuse import GPU
+from lamina.passes.pipeline import Options, optimise, to_program
+from lamina.passes.programs.memory_plan import verify
+from lamina.passes.programs.plan_memory import plan_memory
+from lamina.passes.programs.program import Program, Whole
+from lamina.passes.triton.launches import launch_list
+from lamina.passes.triton.target import ANY, Target
+
+NO_TRITON = "Triton is not installed: the extra gpu has it"
+LARGE = Attention("f16", (2, 3), (512, 512, 64, 64))
+
+
+def graph_of(case: Attention, after: bool = False) -> Graph:
+    """Attention in a function, between two other ops."""
+    queries, keys, width, out = case.sizes
+    kind = DTYPES[case.dtype]
+    with Builder("net") as b:
+        q, k, v = (
+            b.param(type_of(kind, (*case.lead, *shape)), name)
+            for name, shape in (("q", (queries, width)), ("k", (keys, width)), ("v", (keys, out)))
+        )
+        made = scaled_dot_product_attention(REGISTRY["exp"](q), k, v, is_causal=case.is_causal)
+        return b.finish([REGISTRY["relu"](made) if after else made])
+
+
+def program_of(case: Attention, precision: str = "float32") -> Program:
+    options = Options(limits=GPU, precision=precision)
+    graph = optimise(graph_of(case), options)
+    return to_program(graph, (None,), ANY, options)
+
+
+def test_it_is_what_the_record_says():
+    pytest.importorskip("triton", reason=NO_TRITON)
+    run = subprocess.run(
+        [sys.executable, "triton_numerics.py", "attention"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-3000:]
+    assert run.stdout.count(" ok\n") == len(ATTENTIONS)
+
+
+def test_scores_are_never_in_memory():
+    program = program_of(LARGE)
+    wholes = [step for step in program.steps if isinstance(step, Whole)]
+    launches, _ = launch_list(program, Target.named("sm_90"))
+    scores = 2 * 3 * 512 * 512 * 2
+    assert len(wholes) == 1 and len(launches.parts) == 2  # exp, and attention
+    assert launches.arena < scores // 4
+    assert "whole_attention" in str(program) and "host" not in str(launches)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Attention("f64", (2,), (64, 64, 16, 16)),
+        Attention("f16", (2,), (64, 64, 300, 16)),
+        Attention("f16", (2,), (64, 64, 16, 300)),
+    ],
+)
+def test_others_stay_the_ops_that_they_stand_for(case):
+    assert not any(isinstance(step, Whole) for step in program_of(case).steps)
+
+
+def test_f32_is_multiplied_as_far_as_the_options_say():
+    case = replace(LARGE, dtype="f32")
+    for precision, said in (("float32", "ieee"), ("bfloat16", "tf32"), ("tf32x3", "tf32x3")):
+        launches, _ = launch_list(program_of(case, precision), Target.named("sm_90"))
+        assert launches.codes[-1].source.count(f"input_precision='{said}'") == 2
+
+
+def test_a_plan_that_lays_the_result_over_the_queries_is_refused():
+    """They are read while it is written; those of a step of the host are copied before."""
+    plan = plan_memory(program_of(LARGE))
+    (step,) = (step for step in plan.program.steps if isinstance(step, Whole))
+    query = step.inputs[0]
+    assert query is not None
+    verify(plan)
+    over = replace(plan, places={**plan.places, step.outputs[0]: plan.places[query]})
+    with pytest.raises(GraphError, match="writes over its operand"):
+        verify(over)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("width", [64, 128])
+def test_its_machine_code_multiplies_by_groups_of_warps_and_copies_16_bytes(dtype, width):
+    pytest.importorskip("triton", reason=NO_TRITON)
+    from lamina.passes.triton.compiler import compile_code
+
+    text = compile_code(Attention(dtype, (2,), (512, 512, width, width)).code(), Target.named("sm_90")).text
+    copies = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (0x\w+|\d+)", text)
+    assert text.count("wgmma.mma_async") >= 4 and "mma.sync" not in text
+    assert copies and {int(size, 0) for size in copies} == {16}
+    assert "ld.local" not in text and "st.local" not in text
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])
+def test_its_tiles_fit_the_memory_that_a_block_has(target):
+    pytest.importorskip("triton", reason=NO_TRITON)
+    from lamina.passes.triton.compiler import compile_code
+
+    known = Target.named(target)
+    for dtype, width in (("f16", 128), ("f32", 64), ("bf16", 256)):
+        case = Attention(dtype, (2,), (512, 512, width, width), target=target)
+        assert compile_code(case.code(), known).shared <= known.shared
