@@ -17,12 +17,13 @@ failed, and 2 if there is no device.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -39,14 +40,13 @@ from lamina.ir.interpret import interpret
 from lamina.ir.kernel.types import NUMPY
 from lamina.ir.lazy import MissingLibraryError
 from lamina.ir.op import REGISTRY as ops
+from lamina.ir.ops.attention import scaled_dot_product_attention
 from lamina.ir.types import type_of
+from lamina.passes.graphs.fuse import GPU
 from lamina.passes.pipeline import Options, optimise, to_program
 from lamina.passes.programs.memory_plan import Move, Place
-from lamina.passes.programs.program import Array, Call, Program
+from lamina.passes.programs.program import Array, Program
 from lamina.passes.programs.prologue import prologue
-from lamina.passes.schedules.gpu import Precision
-from lamina.passes.schedules.steps import Schedule
-from lamina.passes.triton.defaults import default_schedule
 from lamina.passes.triton.launches import Launch, launch_list
 from lamina.passes.triton.target import ANY, Target
 from lamina.runtime.cuda.arrays import DeviceArray, uploaded
@@ -56,7 +56,7 @@ from lamina.runtime.triton_compiler import Compiler, compiled
 
 DTYPES = {dtype.short: dtype for dtype in ALL}
 EPS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
-TF32 = 2.0**-10  # a factor's rounding, or cutting off
+ROUNDED = {"tf32": 2.0**-10, "tf32x3": 2.0**-20}  # a factor's rounding, or cutting off
 SMALL_TERMS = 4096  # no sum of a small check has many more, but that of all elements, which is far from zero
 RunProgram = Callable[[Program, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
@@ -88,8 +88,8 @@ class Case:
 
     operands: at full size; small: those of the check.  work: flops, or bytes if `moves`.  terms: how many are
     added up in one element of the result, at full size.  roundings: to the result's type, one after another.
-    weights: the positions of operands that stay as they are between calls.  tf32: products of f32 may round
-    their factors.  random: draws its result, so torch's is another.
+    weights: the positions of operands that stay as they are between calls.  precision: what factors
+    of products of f32 may be rounded to.  random: draws its result, so torch's is another.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Case:
     terms: int = 1
     roundings: int = 4
     weights: tuple[int, ...] = ()
-    tf32: bool = False
+    precision: str = "float32"
     random: bool = False
 
     def tolerance(self, dtype: str, most_terms: int = 1 << 62) -> float:
@@ -111,7 +111,7 @@ class Case:
         """
         own = self.roundings * EPS.get(dtype, 0.0)
         sums = (8 + 2 * math.sqrt(min(self.terms, most_terms))) * EPS["f32"]
-        return own + sums + (4 * TF32 if self.tf32 else 0.0)
+        return own + sums + 4 * ROUNDED.get(self.precision, 0.0)
 
 
 class Lamina:
@@ -122,6 +122,15 @@ class Lamina:
 
     def rand(self, state, shape):
         return ops["random_uniform"](state, shape)
+
+    def scaled_dot_product_attention(self, *operands, **attrs):
+        return scaled_dot_product_attention(*operands, **attrs)
+
+    def to_input(self, x, w, g, window):
+        return ops["conv_input_grad"](g, w, size=x.shape[2:], **window, groups=1)
+
+    def to_weight(self, x, w, g, window):
+        return ops["conv_weight_grad"](g, x, size=w.shape[2:], **window, groups=1)
 
 
 class Torch:
@@ -135,6 +144,16 @@ class Torch:
 
     def rand(self, state, shape):
         return self.torch.rand(shape, device="cuda")
+
+    def to_input(self, x, w, g, window):
+        return self._gradients(x, w, g, window, (True, False, False))[0]
+
+    def to_weight(self, x, w, g, window):
+        return self._gradients(x, w, g, window, (False, True, False))[1]
+
+    def _gradients(self, x, w, g, window, wanted):
+        by = window["stride"], window["padding"], window["dilation"], False, (0, 0), 1, wanted
+        return self.torch.ops.aten.convolution_backward(g, x, w, None, *by)
 
 
 HALVES = ("f32", "f16", "bf16")
@@ -204,18 +223,25 @@ def pooling() -> Iterator[Case]:
 
 
 def matmul() -> Iterator[Case]:
-    for t, tf32 in (("f32", False), ("f32", True), ("f16", False), ("bf16", False)):
+    for name in ("f32", "tf32x3", "tf32", "f16", "bf16"):
+        t, precision = ("f32", name) if name in ROUNDED else (name, "float32")
         for n in (512, 1024, 2048, 4096, 8192):
             yield Case(
-                f"matmul {n} {'tf32' if tf32 else t}", lambda lib, a, b: lib.matmul(a, b),
+                f"matmul {n} {name}", lambda lib, a, b: lib.matmul(a, b),
                 (Operand((n, n), t),) * 2, (Operand((45, 70), t), Operand((70, 101), t)),
-                2.0 * n**3, moves=False, terms=n, roundings=1, tf32=tf32,
+                2.0 * n**3, moves=False, terms=n, roundings=1, precision=precision,
             )  # fmt: skip
     rows, small = Operand((65536, 64), "bf16"), Operand((1003, 17), "bf16")
     yield Case(
         "matmul 64 x 65536 x 64 bf16", lambda lib, x, y: lib.matmul(lib.transpose(x, 0, 1), y),
         (rows, rows), (small, small), 2.0 * 64 * 64 * 65536, moves=False, terms=65536, roundings=1,
     )  # fmt: skip
+    for m in (1, 32):
+        yield Case(
+            f"linear {m} x 4096 x 4096 f16, bytes of weights", lambda lib, x, w: lib.linear(x, w),
+            (Operand((m, 4096), "f16"), Operand((4096, 4096), "f16")),
+            (Operand((m, 70), "f16"), Operand((101, 70), "f16")), 2.0 * 4096**2, terms=4096, weights=(1,),
+        )  # fmt: skip
     m, n, k = 4096, 4096, 1024
     yield Case(
         f"gelu(linear) {m} x {n} x {k} f16", lambda lib, x, w, b: lib.gelu(lib.linear(x, w, b)),
@@ -226,7 +252,7 @@ def matmul() -> Iterator[Case]:
 
 
 def attention() -> Iterator[Case]:
-    """Scores, softmax and sums, as the functions say them: what one kernel does is torch's to choose."""
+    """Scores, softmax and sums, as functions of their own and as the one that is a kernel."""
 
     def heads(lib, q, k, v):
         scores = lib.matmul(q, lib.transpose(k, 2, 3)) * q.shape[-1] ** -0.5
@@ -239,18 +265,54 @@ def attention() -> Iterator[Case]:
                 f"attention 8 x 12 x {length} x 64 {t}", heads, (x, x, x), (small, small, small),
                 4.0 * 8 * 12 * length**2 * 64, moves=False, terms=length, roundings=8,
             )  # fmt: skip
+    whole = ((8, 12, 512, 64), (8, 12, 2048, 64), (2, 12, 8192, 64), (4, 16, 4096, 128))
+    for t, sizes, causal in (
+        *itertools.product(("f16", "bf16"), whole, (False, True)),
+        ("f32", whole[1], False),
+        ("tf32x3", whole[1], False),
+    ):
+        lead, (length, width) = sizes[:2], sizes[2:]
+        name = f"{' x '.join(map(str, sizes))} {t}{', causal' * causal}"
+        t, precision = ("f32", t) if t in ROUNDED else (t, "float32")
+        x, small = Operand(sizes, t), Operand((2, 3, 37, 24), t)
+        yield Case(
+            f"sdpa {name}",
+            lambda lib, q, k, v, causal=causal: lib.scaled_dot_product_attention(q, k, v, is_causal=causal),
+            (x, x, x), (small, small, small), 4.0 * math.prod(lead) * length**2 * width / (1 + causal),
+            moves=False, terms=length, roundings=8, precision=precision,
+        )  # fmt: skip
 
 
 def convolution() -> Iterator[Case]:
-    for t in ("f32", "f16"):
+    for name in ("f32", "tf32", "f16"):
+        t, precision = ("f32", name) if name in ROUNDED else (name, "float32")
         for c, h, k, r in ((64, 56, 64, 3), (256, 14, 256, 3), (256, 56, 64, 1), (512, 7, 2048, 1)):
             yield Case(
-                f"conv 64 x {c} x {h}^2 -> {k}, {r} x {r} {t}",
+                f"conv 64 x {c} x {h}^2 -> {k}, {r} x {r} {name}",
                 lambda lib, x, w, r=r: lib.relu(lib.conv2d(x, w, padding=r // 2)),
                 (Operand((64, c, h, h), t), Operand((k, c, r, r), t)),
                 (Operand((2, 17, 9, 11), t), Operand((19, 17, r, r), t)),
                 2.0 * 64 * h * h * c * k * r * r, moves=False, terms=c * r * r, roundings=1, weights=(1,),
+                precision=precision,
             )  # fmt: skip
+
+
+def gradients() -> Iterator[Case]:
+    """Those of convolutions, which sum over channels and taps, or over images and places."""
+    window = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+    for name in ("f32", "tf32", "f16"):
+        t, precision = ("f32", name) if name in ROUNDED else (name, "float32")
+        for c, h, k in ((64, 56, 64), (256, 14, 256)):
+            x, w, g = ((64, c, h, h), (k, c, 3, 3), (64, k, h, h))
+            small = ((2, 17, 9, 11), (19, 17, 3, 3), (2, 19, 9, 11))
+            for what, terms in (("input", 9 * k), ("weight", 64 * h * h)):
+                yield Case(
+                    f"conv 64 x {c} x {h}^2 -> {k}, to {what} {name}",
+                    lambda lib, x, w, g, what=what: getattr(lib, f"to_{what}")(x, w, g, window),
+                    tuple(Operand(shape, t) for shape in (x, w, g)),
+                    tuple(Operand(shape, t) for shape in small),
+                    2.0 * 64 * h * h * c * k * 9, moves=False, terms=terms, roundings=1, precision=precision,
+                )  # fmt: skip
 
 
 def random() -> Iterator[Case]:
@@ -291,6 +353,7 @@ SECTIONS = {
         matmul,
         attention,
         convolution,
+        gradients,
         random,
         network,
     )  # fmt: skip
@@ -312,21 +375,13 @@ def program_of(
 ) -> tuple[Program, list]:
     """What is run at every call, and its arrays: what depends on weights alone was run before."""
     frozen = frozenset(case.weights)
-    options = Options(frozen=frozen)
+    options = Options(frozen=frozen, precision=case.precision, limits=GPU)
     program = to_program(optimise(graph, options), (None,) * len(graph.results), ANY, options)
     weights, main = prologue(program, frozen)
     at = {array: k for k, array in enumerate(program.params)}
     made = run(weights, [arrays[at[a]] for a in weights.params]) if weights.steps else ()
     held: dict[Array, np.ndarray] = dict(zip(weights.results, made, strict=True))
-    if case.tf32:
-        main = main.replace(steps=tuple(_rounding(step) for step in main.steps))
     return main, [held[a] if a in held else arrays[at[a]] for a in main.params]
-
-
-def _rounding(step: Any) -> Any:
-    if not isinstance(step, Call):
-        return step
-    return replace(step, how=Schedule(*default_schedule(step.kernel).steps, Precision("tf32")))
 
 
 def error_of(got: np.ndarray, want: np.ndarray) -> float:
@@ -474,8 +529,7 @@ def theirs(case: Case, arrays: Sequence[np.ndarray]) -> tuple[Theirs, Callable[[
         return None
     if not torch.cuda.is_available():
         return None
-    torch.backends.cuda.matmul.allow_tf32 = case.tf32
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.precision == "tf32"
     torch.backends.cudnn.benchmark = True
     library, given = Torch(), [on_torch(torch, a) for a in arrays]
 

@@ -42,8 +42,9 @@ HALVES = (
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (256, 128, 64, 8, 4),
 )  # fmt: skip
 TF32 = (
-    (64, 64, 32, 4, 3), (64, 128, 32, 4, 4), (128, 64, 32, 4, 4), (128, 128, 32, 4, 3), (128, 128, 32, 8, 3),
-    (128, 128, 32, 8, 4), (128, 256, 32, 8, 3),
+    (32, 64, 32, 4, 4), (64, 64, 32, 4, 3), (64, 64, 64, 4, 3), (64, 128, 32, 4, 4), (128, 64, 32, 4, 4),
+    (128, 128, 32, 4, 3), (128, 128, 32, 8, 3), (128, 128, 32, 8, 4), (128, 128, 64, 8, 3),
+    (128, 256, 32, 8, 3), (128, 256, 32, 8, 4), (256, 128, 32, 8, 3),
 )  # fmt: skip
 SINGLES = (
     (32, 32, 32, 4, 3), (64, 32, 32, 4, 3), (64, 64, 16, 4, 3), (64, 64, 32, 4, 3), (64, 64, 32, 8, 3),
@@ -60,9 +61,14 @@ kernel conv(x: {t}[64,{h},{h},{c}], w: {t}[3,3,{c},{k}]) -> (y: {t}[64,{h},{h},{
 }}"""
 LAYERS = ((64, 56, 64), (256, 14, 256))  # channels, height and width, channels of the result
 
-TILES = {"bf16": HALVES, "tf32": TF32, "f32": SINGLES}
+TILES = {"bf16": HALVES, "tf32": TF32, "tf32x3": TF32, "f32": SINGLES}
 KINDS = (*TILES, "conv f16", "conv f32")
-SIZES = {"bf16": (512, 1024, 2048, 4096, 8192), "tf32": (1024, 4096), "f32": (1024, 4096)}
+SIZES = {
+    "bf16": (512, 1024, 2048, 4096, 8192),
+    "tf32": (512, 1024, 4096),
+    "tf32x3": (1024, 4096),
+    "f32": (1024, 4096),
+}
 
 
 @dataclass
@@ -116,9 +122,9 @@ def products(case: gpu.Case, sizes: Sequence[tuple[int, ...]]) -> Iterator[tuple
     """The product by its own schedule, then by each of the tiles."""
     arrays = [np.broadcast_to(np.zeros((), gpu.NUMPY[o.dtype]), o.shape) for o in case.operands]
     program, _ = gpu.program_of(case, gpu.graph_of(case, case.operands), arrays, lambda p, a: [])
-    (call,) = program.steps
+    call = program.steps[-1]  # its factors may be laid out anew before
     assert isinstance(call, Call)
-    rounding = [Precision("tf32")] if case.tf32 else []
+    rounding = [Precision(case.precision)] if case.precision in gpu.ROUNDED else []
     yield from scheduled(program, call, sizes, rounding)
 
 
@@ -144,7 +150,7 @@ def scheduled(
         steps = Lanes(m.dim, rows, m.axes), Lanes(n.dim, columns, n.axes), Along(k.dim, step, axes), stage
         how = Schedule(*steps, Group(GROUP), Warps(warps), Stages(stages), *more)
         text = f"{rows} x {columns} x {step}, {warps} warps, {stages} stages" + ", fused" * (axes != k.axes)
-        yield text, program.replace(steps=(replace(call, how=how),))
+        yield text, program.replace(steps=(*program.steps[:-1], replace(call, how=how)))
 
 
 def table(kind: str, only: str, say: Callable[[str], None]) -> bool:

@@ -1,13 +1,13 @@
 """What programs tell PyTorch about the process, and ask again, that changes nothing here.
 
-Results are the same in each run, products of float32 are not rounded more, one op runs at a time.  Tracing
-interprets this file as a user's: what is told is an effect, what is asked is guarded.
+Results are the same in each run, one op runs at a time; products of float32 are rounded more on a GPU
+alone.  Tracing interprets this file as a user's: what is told is an effect, what is asked is guarded.
 """
 
 from __future__ import annotations
 
 from ..ir.errors import ArgumentError, ArgumentValueError
-from ..runtime import determinism
+from ..runtime import asked_for
 
 _deterministic = _warn_only = _warn_always = False
 _autocast_cache, _interop, _precision = True, 1, "highest"
@@ -29,7 +29,7 @@ def are_deterministic_algorithms_enabled() -> bool:
     return _deterministic
 
 
-determinism.ASKED_BY.append(are_deterministic_algorithms_enabled)  # what is tuned may round otherwise
+asked_for.DETERMINISM.append(are_deterministic_algorithms_enabled)  # what is tuned may round otherwise
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
@@ -37,22 +37,24 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
     return _warn_only
 
 
-PRECISIONS = ("highest", "high", "medium")
-
-
 def set_float32_matmul_precision(precision: str) -> None:
-    """Permit float32 products to round more, which Lamina does not do.  Raises ArgumentValueError."""
+    """Let factors of float32 products be rounded to TF32 ("high", "medium") in what is traced for a GPU.
+
+    Elsewhere, and by "highest", they are not.  Raises ArgumentValueError for another word.
+    """
     global _precision
-    if precision not in PRECISIONS:
-        raise ArgumentValueError(
-            f"set_float32_matmul_precision(precision): {precision!r} is none of {', '.join(PRECISIONS)}"
-        )
+    if precision not in asked_for.WORDS:
+        words = ", ".join(asked_for.WORDS)
+        raise ArgumentValueError(f"set_float32_matmul_precision(precision): {precision!r} is none of {words}")
     _precision = precision
 
 
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` was told last."""
     return _precision
+
+
+asked_for.PRODUCTS.append(get_float32_matmul_precision)
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:

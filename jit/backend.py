@@ -32,7 +32,7 @@ from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Array, Host, Program, Repeat
-from ..runtime import determinism, modes
+from ..runtime import asked_for, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target
 from .template import Template, Unfit
@@ -377,7 +377,7 @@ def template_of(
 ) -> Template | Unfit:
     """The programs of a graph of symbols that suit some sizes, made when they are first asked for; or why
     there are none."""
-    if determinism.is_asked():
+    if asked_for.is_deterministic():
         return Unfit("code for all sizes does not cut sums in parts, and rounds otherwise")
     into = tuple(into) or (None,) * len(graph.results)
     # Those of other symbols may be looked at later than this runs.
@@ -407,10 +407,14 @@ def template_of(
     return first
 
 
-def options_of(seconds: float, precision: str) -> Options:
-    """The options of a trace that is to be tuned, if nothing forbids it, and multiplies in some precision."""
-    tune = 0.0 if determinism.is_asked() else seconds
-    return replace(DEFAULT, tune=tune, rounds=precision == "bfloat16")
+def options_of(seconds: float, precision: str | None) -> Options:
+    """The options of a trace that is to be tuned, if nothing forbids it, and multiplies in some precision.
+
+    None: in the one that the program was told.
+    """
+    precision = precision or asked_for.precision()
+    tune = 0.0 if asked_for.is_deterministic() else seconds
+    return replace(DEFAULT, tune=tune, precision=precision)
 
 
 def _text(graph: Graph) -> str:

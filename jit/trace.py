@@ -66,7 +66,7 @@ from .verify import TraceError, compared, wanted
 from .within import MOST_RECORDINGS as MOST_INNER
 from .within import Answers, Within
 
-PRECISIONS = ("float32", "bfloat16")  # in which products of float32 may be multiplied
+PRECISIONS = (None, "float32", "tf32", "tf32x3", "bfloat16")  # by which products of float32 may be multiplied
 MOST_RECORDINGS = 32  # of one function
 MOST_IN_VAIN = 2  # times `max_recordings`: as many may be made that were dropped before they paid off
 PAID_OFF = 64  # calls served, with which a recording has
@@ -98,7 +98,7 @@ class TracedFunction:
         self, function: Callable, *, verify: bool = False, compile: str = "now",
         max_recordings: int = MOST_RECORDINGS, when_full: str = "eager", target: str = "cpu",
         budget: float | None | str = "default", fullgraph: bool = False, name: str | None = None,
-        tune: float = 0.0, dynamic: bool | None = None, precision: str = "float32",
+        tune: float = 0.0, dynamic: bool | None = None, precision: str | None = None,
     ):  # fmt: skip
         self._wrap(function)
         self._verify, self._compile = wanted(verify), compile
@@ -1067,7 +1067,7 @@ def trace(
     fullgraph: bool = False,
     tune: float = 0.0,
     dynamic: bool | None = None,
-    precision: str = "float32",
+    precision: str | None = None,
     example_kwarg_inputs: dict[str, Any] | None = None,
     check_trace: bool = True,
     check_inputs: Any = None,
@@ -1099,9 +1099,11 @@ def trace(
     dynamic: whether sizes of arguments may be symbols, for all of which one recording serves.  None: where a
     size has changed once; True: all that are 2 or more, from the first recording on; False: never.
 
-    precision: "float32", or "bfloat16": factors of float32 products and convolutions may be rounded to it,
-    and their sums are float32 still.  Where a CPU multiplies pairs of bfloat16 (AVX512-BF16) that is up to
-    twice as quick, at 2 to 3 digits of each factor; elsewhere, under verify, and in exported files it is
+    precision: "float32", or what factors of float32 products and convolutions may be rounded to; their sums
+    are float32 still.  By "bfloat16", 2 to 3 digits, a CPU that multiplies pairs of it (AVX512-BF16, AMX) is
+    up to three times as quick.  A GPU's tensor cores take "tf32", 3 digits, which is what it makes of
+    "bfloat16" too, or "tf32x3": factors as two such parts, with errors like float32's.
+    None: what `set_float32_matmul_precision` says.  Elsewhere, under verify, and in exported files it is
     float32.
 
     example_inputs, example_kwarg_inputs: as `torch.jit.trace` has them, a tensor or a tuple, a dictionary: it

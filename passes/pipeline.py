@@ -25,6 +25,7 @@ from .graphs.look_up_last import look_up_last
 from .graphs.puts_apart import puts_apart
 from .graphs.simplify import simplify
 from .graphs.unroll import unroll
+from .graphs.whole_attention import keep_attention
 from .programs.assign_layouts import Options as Layouts
 from .programs.assign_layouts import assign_layouts
 from .programs.batch_innermost import Options as Innermost
@@ -38,9 +39,11 @@ from .programs.narrow_windows import narrow_windows
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
 from .programs.program import Program, Repeat
+from .programs.round_products import round_products
 from .programs.round_where_made import round_where_made
 from .programs.shorten_lifetimes import shorten_lifetimes
 from .run import Pass, ProgramPass, name_of, run, run_program
+from .schedules.gpu import IEEE
 from .schedules.target import Target
 from .triton.target import Target as Gpu
 
@@ -72,7 +75,7 @@ class Options:
     which seldom change.  verify: check the graph or the program, and its kernels, after every pass, and name
     the culprit.  stop_after: the name of the last pass that runs, over graphs or over programs.  limits: of
     fused kernels.  tune: the seconds for which schedules are searched by measuring, where there is a machine.
-    rounds: factors of products of f32 may be rounded to bfloat16, of which the target multiplies pairs.
+    precision: what factors of products of f32 may be rounded to, where the target is quicker by that.
     """
 
     fold_norms: bool = True
@@ -84,7 +87,7 @@ class Options:
     stop_after: str | None = None
     limits: Limits = CPU
     tune: float = 0.0
-    rounds: bool = False
+    precision: str = "float32"
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
@@ -100,7 +103,8 @@ class Options:
             instead[fuse] = (partial(fuse, limits=self.limits, frozen=self.frozen),)
             instead[begin_apart] = (partial(begin_apart, frozen=self.frozen),)
         if self.limits != CPU:
-            instead[expand] = partial(expand, loops=False), unroll  # launches are a list
+            keep = partial(keep_attention, precision=_ROUNDED.get(self.precision, IEEE))
+            instead[expand] = keep, partial(expand, loops=False), unroll  # launches are a list
         found = tuple(step for p in found for step in instead.get(p, (p,)))
         if self.stop_after is None or self.stop_after in PROGRAM_PASSES:
             return found
@@ -189,6 +193,7 @@ def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[
 
 
 def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
+    rounds = options.precision == "bfloat16"
     return (
         partial(
             lay_out_bodies, target=target, options=options
@@ -198,18 +203,24 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
-        *([partial(matrix_convolutions, target=target, rounds=options.rounds)] if target.matrix else []),
-        partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=options.rounds)),
+        *([partial(matrix_convolutions, target=target, rounds=rounds)] if target.matrix else []),
+        partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=rounds)),
         # products that no layout has taken for convolutions
-        partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=options.rounds)),
+        partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=rounds)),
         *([round_where_made] if target.pairs or target.matrix else []),  # with all that is to be rounded
         shorten_lifetimes,  # last: of the steps that there are
     )
 
 
 def _of_gpu(target: Any, options: Options) -> tuple[ProgramPass, ...]:
-    return (channels_last,)
+    rounded = _ROUNDED.get(options.precision)
+    if rounded is None:
+        return (channels_last,)
+    return partial(channels_last, sums_last=True), partial(round_products, precision=rounded)
 
+
+# Tensor cores take factors of f32 by these; of bfloat16's 8 bits there are 11 then.
+_ROUNDED = {"bfloat16": "tf32", "tf32": "tf32", "tf32x3": "tf32x3"}
 
 _LAYOUTS: dict[str, Callable[[Any, Options], tuple[ProgramPass, ...]]] = {"llvm": _of_cpu, "triton": _of_gpu}
 
@@ -229,6 +240,7 @@ PROGRAM_PASSES = tuple(
             pack_matmuls,
             round_where_made,
             channels_last,
+            round_products,
         ),
     )
 )

@@ -16,7 +16,7 @@ from ..ir.locks import fork_safe_lock
 from ..passes.kernels.product import products
 from ..passes.llvm.binding import host_target
 from ..passes.llvm.sized import Sized, for_sizes
-from . import determinism, guard, native
+from . import asked_for, guard, native
 from .compile_op import are_cached, emitted, program_of
 from .interrupts import let_through
 from .kernels import Backward, Forward, Layout, Types, UnfitError, warn
@@ -113,7 +113,7 @@ class KindDraft:
 
         None under deterministic algorithms: long sums are not cut in it, and round otherwise.
         """
-        if determinism.is_asked():
+        if asked_for.is_deterministic():
             return None
         for made in self._variants:
             if made.serves(sizes):

@@ -30,7 +30,7 @@ from ..ir.locks import fork_safe_lock
 from ..ir.lowering import NotLowered
 from ..ir.op import Op
 from ..ir.types import SMALL, Type, type_of
-from . import determinism
+from . import asked_for
 from .interrupts import let_through
 
 if TYPE_CHECKING:
@@ -461,7 +461,7 @@ class Kind:
 
         Not under deterministic algorithms: long sums are not cut in parts by it, and round otherwise.
         """
-        if self.opened is not None or determinism.is_asked():
+        if self.opened is not None or asked_for.is_deterministic():
             return
         self.due = COMPILE
         if self.draft is None:

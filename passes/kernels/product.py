@@ -105,6 +105,11 @@ class Product:
         along = (a for a in names(kernel.parallel) if all(o.coefficient(a) == 1 for o in offsets))
         return next(along, None)
 
+    @property
+    def turned_over(self) -> Product:
+        """The same with its factors, and so its rows and columns, the other way round."""
+        return Product(self.kernel, self.stage, not self.turned)
+
     @cached_property
     def by_columns(self) -> Product | None:
         """The product whose right factor alone has the columns; None where both have, or none."""

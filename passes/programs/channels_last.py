@@ -13,10 +13,11 @@ channel of the result, whose factors and result are contiguous along the channel
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ..kernels.product import Product, Windowed, product_of
 from .image_layout import ImageLayout, Order
-from .program import Array, Program
+from .program import Array, Call, Program
 
 FEW = 2  # convolutions that are worth copies at both ends
 # Terms and channels of a convolution that is worth them alone.  As it is given, one of 3 x 3 on 64 channels
@@ -25,13 +26,16 @@ FEW = 2  # convolutions that are worth copies at both ends
 TERMS, CHANNELS = 512, 64
 
 
-def channels_last(program: Program) -> Program:
-    """The program with its images laid out anew, or the program itself where it has hardly a convolution."""
+def channels_last(program: Program, sums_last: bool = False) -> Program:
+    """The program with its images laid out anew, or the program itself where it has hardly a convolution.
+
+    sums_last: weights have the channels innermost that are summed.
+    """
     products = {call: product_of(call.kernel) for call in program.calls if call.how is None}
     served = {call: roles for call, found in products.items() if found and (roles := found.widened)}
     if len(served) < FEW and not any(_is_large(products[call]) for call in served):
         return program
-    return _Layout(program, served).program()
+    return _Layout(program, served, sums_last).program()
 
 
 def _is_large(product: Product | None) -> bool:
@@ -42,5 +46,15 @@ def _is_large(product: Product | None) -> bool:
 
 
 class _Layout(ImageLayout):
+    def __init__(self, program: Program, served: Mapping[Call, Windowed], sums_last: bool):
+        self.sums_last = sums_last
+        super().__init__(program, served)
+
     def order(self, roles: Windowed | None, array: Array) -> Order:
         return (0, *range(2, len(array.shape)), 1)
+
+    def weights(self, call: Call, roles: Windowed | None) -> dict[str, Order]:
+        orders = super().weights(call, roles)
+        if not self.sums_last:
+            return orders
+        return {name: (*order[:-2], order[-1], order[-2]) for name, order in orders.items()}

@@ -19,18 +19,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from ...ir.kernel.form import Axis, Fold, Kernel, Reduce, Stage
+from ...ir.kernel.form import Axis, Fold, Kernel, Reduce, Stage, names
 from ...ir.kernel.verify import verify as verify_kernel
 from ..kernels.filling import filling
 from ..kernels.split_reductions import split_reductions
+from ..schedules.steps import is_default
 from .program import Alias, Array, Call, Program, Step
 
 ENOUGH = 128  # programs with which every core of a large GPU has one
 WANTED = 512  # programs of a reduction that is cut: several for each core, since each waits for memory
 LONG = 2048  # points of a reduction that one program does while another launch would begin
+LANES = 32  # parts that are worth it to leave an axis whole along which memory is read
 SHORTEST = 512  # points of a part: its result is written and read again
 
-Programs = Callable[[Kernel], int]  # how many a launch of a kernel has
+Programs = Callable[[Kernel], int]  # how many a launch of a kernel has, by its default
 
 
 def split_calls(program: Program, programs: Programs) -> Program:
@@ -43,27 +45,38 @@ def split_calls(program: Program, programs: Programs) -> Program:
 
 def _calls(call: Call, programs: Programs) -> Iterator[Step]:
     kernel = call.kernel
-    count = _parts(kernel, programs) if call.how is None else 0
+    count = _parts(kernel, programs) if is_default(call.how) else 0
     if count > 1:
-        kernel = kernel if _slowest(kernel) >= count else _longest_first(kernel)
+        kernel = kernel if _slowest(kernel) >= count else _cut_first(kernel, count)
         count = min(count, _slowest(kernel))
     parts = split_reductions(kernel, count, even=True) if count > 1 else None
     if parts is None:
         yield from _filled(call)
     else:
-        yield from in_turn(replace(call, kernel=kernel), parts)
+        for part in in_turn(replace(call, kernel=kernel), parts):
+            yield replace(part, how=call.how)
 
 
-def _longest_first(kernel: Kernel) -> Kernel:
-    """The kernel with the longest axis of each sum outermost, as it is what is cut."""
+def _cut_first(kernel: Kernel, count: int) -> Kernel:
+    """The kernel with that axis of each sum outermost which is to be cut.
+
+    The shortest that has enough points, so that others can be gone along in steps of many; but for one along
+    which elements are neighbours.  Where there is none, the longest.
+    """
     if not kernel.is_order_free:
         return kernel
+
+    def extent(axis: Axis) -> int:
+        return int(axis.extent)
 
     def sorted_(stage: Stage) -> Stage:
         if not isinstance(stage, Reduce) or len(stage.axes) < 2:
             return stage
-        longest = max(stage.axes, key=lambda axis: int(axis.extent))
-        return replace(stage, axes=(longest, *(axis for axis in stage.axes if axis is not longest)))
+        near = {a for s, read in kernel.reads if s is stage for a in names(stage.axes)
+                if kernel.buffers[read.buffer].offset(read.index).coefficient(a) == 1}  # fmt: skip
+        enough = [a for a in stage.axes if a.name not in near and extent(a) >= min(count, LANES)]
+        chosen, *_ = sorted(enough, key=extent) or sorted(stage.axes, key=extent, reverse=True)
+        return replace(stage, axes=(chosen, *(axis for axis in stage.axes if axis is not chosen)))
 
     return kernel.replace(stages=tuple(map(sorted_, kernel.stages)))
 

@@ -15,7 +15,8 @@ from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
 from .language import SIZES, Language, Step
 
-PRECISIONS = ("ieee", "tf32")
+IEEE = "ieee"
+PRECISIONS = (IEEE, "tf32", "tf32x3")
 WARPS, STAGES = 4, 3  # where no step says how many
 
 
@@ -79,7 +80,9 @@ class Dot(TensorStep):
 
 @dataclass(frozen=True)
 class Precision(TensorStep):
-    """The f32 factors of a `dot` are multiplied as they are, ieee, or rounded first, tf32."""
+    """The f32 factors of a `dot` are multiplied as they are, ieee, rounded first, tf32, or as two parts so
+    rounded each, tf32x3.  By itself it leaves all else to the default.
+    """
 
     name = "precision"
     precision: str

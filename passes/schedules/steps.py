@@ -19,7 +19,7 @@ from ...ir.errors import KernelError
 from ...ir.kernel.form import Axis, Kernel
 from ..kernels.blocking import split_axis
 from ..kernels.collapse import collapsed
-from .gpu import GPU_STEPS
+from .gpu import GPU_STEPS, Precision
 from .language import Language, Step
 
 SIDE = 16  # rows, columns and pairs of a matrix register
@@ -401,6 +401,11 @@ class Schedule:
     @cached_property
     def ahead(self) -> Mapping[str, int]:
         return {step.buffer: step.ahead for step in self.of(Prefetch)}
+
+
+def is_default(how: Schedule | None) -> bool:
+    """Whether a default schedule is wanted, in some precision where one is said."""
+    return how is None or all(isinstance(step, Precision) for step in how.steps)
 
 
 # ---- text

@@ -19,7 +19,7 @@ from ...ir.kernel.form import Fold, Kernel, Stage, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, Ref, walk
 from ...ir.kernel.types import kind
 from ..kernels.product import Product, products
-from ..schedules.gpu import WARPS, Along, Dot, Group, Lanes, Serial, Stages, Warps
+from ..schedules.gpu import IEEE, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
 from ..schedules.steps import Schedule, Step
 from .halves import half_factors
 from .scatter import ordered, serial_axes
@@ -37,8 +37,11 @@ STEP = 4096
 GROUP = 8  # rows of tiles, in a product of so many tiles that the L2 does not hold all columns
 
 
-def default_schedule(kernel: Kernel, target: Target = ANY) -> Schedule:
-    """How the kernel runs unless somebody knows better.  Raises KernelError for one that is not bound."""
+def default_schedule(kernel: Kernel, target: Target = ANY, precision: str = IEEE) -> Schedule:
+    """How the kernel runs unless somebody knows better.  Raises KernelError for one that is not bound.
+
+    precision: of products of f32.
+    """
     check_bound(kernel)
     serial = serial_axes(kernel)
     parallel = tuple(axis for axis in names(kernel.parallel) if axis not in serial)
@@ -49,7 +52,8 @@ def default_schedule(kernel: Kernel, target: Target = ANY) -> Schedule:
     local_store = any(store.axes for store in kernel.stores)
     for roles in products(kernel) if not local_store else ():
         if roles.is_matmul and min(points(kernel, roles.m), points(kernel, roles.n)) > 1:
-            return _product(kernel, roles, target.shared - SHARED)
+            # what is stored side by side are columns, so that the right factor mostly lies so as well
+            return _product(kernel, roles.by_columns or roles, target.shared - SHARED, precision)
     blocks = _blocks(kernel)
     if blocks:
         return _rows(kernel, parallel, blocks)
@@ -63,19 +67,22 @@ def default_schedule(kernel: Kernel, target: Target = ANY) -> Schedule:
 
 
 # ---- products
-def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
+def _product(kernel: Kernel, roles: Product, shared: int, precision: str) -> Schedule:
     """tl.dot, which adds in f32; products of other types add up in registers, an outer product at a time."""
     m, n, k = (points(kernel, axes) for axes in (roles.m, roles.n, roles.k))
     batch = points(kernel, roles.batch)
     halves = half_factors(kernel, roles)
     if kernel.dtypes[roles.stage.name] != "f32":
         return Schedule(Lanes("m", 32, roles.m), Lanes("n", 32, roles.n))
-    most, step = (128, 64) if halves else (64, 32)
+    on_cores = halves or precision != IEEE
+    most, step = (128, 64) if halves else (128, 32) if on_cores else (64, 32)
+    if precision == "tf32x3" and 3 * sum(SQUARE) * 64 * 4 <= shared:
+        step = 64
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
     while batch * -(-m // sizes[0]) * -(-n // sizes[1]) < PROGRAMS and max(sizes) > 32:
         sizes[sizes[0] < sizes[1]] //= 2
-    fits = 3 * sum(WIDE) * step * 2 <= shared
-    if halves and fits and sizes == [*SQUARE] and n > SQUARE[1]:
+    fits = 3 * sum(WIDE) * step * (2 if halves else 4) <= shared
+    if on_cores and fits and precision != "tf32x3" and sizes == [*SQUARE] and n > SQUARE[1]:
         wide, square = (_area_of_a_core(batch, m, n, tile) for tile in (WIDE, SQUARE))
         sizes = [*WIDE] if wide <= square else sizes
     widest = max(roles.k, key=lambda axis: int(kernel.extents[axis]))
@@ -93,6 +100,7 @@ def _product(kernel: Kernel, roles: Product, shared: int) -> Schedule:
         Along("k", step, block),
         Dot(roles.stage.name),
         *([Group(GROUP)] if is_grouped else []),
+        *([Precision(precision)] if precision != IEEE and not halves else []),
         Warps(warps),
         Stages(stages),
     )

@@ -27,7 +27,7 @@ def dot(emitter: Emitter, roles: Product) -> str:
         options = f"input_precision='{precision(emitter.schedule)}', out_dtype=tl.float32"
         emitter.line(f"{total} = tl.dot({left}, {right}, {total}, {options})")
 
-    emitter.nest(tuple(axis for axis in roles.stage.axes if axis.name not in k.axes), k, [], body)
+    emitter.flattened(tuple(axis for axis in roles.stage.axes if axis.name not in k.axes), k, body)
     return total
 
 

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from ...ir.kernel.form import Kernel
 from ..kernels.collapse import canonical, collapsed
 from ..kernels.proof import prove
-from ..schedules.gpu import Dot, Lanes
-from ..schedules.steps import Schedule
+from ..schedules.steps import Schedule, is_default
 from .code import Code
 from .defaults import SQUARE, default_schedule
 from .emit import lower
 from .names import entry
-from .schedule import check_bound, grid, num_stages, num_warps
+from .schedule import check_bound, dotted, grid, num_stages, num_warps, points, precision
 from .target import ANY, Target
 
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
@@ -32,25 +31,32 @@ def generate(
 ) -> Code:
     """The code of a bound kernel; equal kernels have equal code, whatever their names say.
 
-    schedule: of this very kernel, rewritten as it says.  By default one is chosen for `target`, after axes
+    schedule: of this very kernel, rewritten as it says.  By default, or where it says a precision alone, one
+    is chosen for `target`, after axes
     that are contiguous together became one, so that kernels that differ in how many dims they have are one
     text.  aligned: as `Code` has it; all buffers are by default.  Raises KernelError for a kernel that Triton
     source can't say, and a schedule that does not fit.
     """
     check_bound(kernel)
     kernel = prove(kernel.replace(name=_UNNAMED))
-    kernel = schedule.applied(kernel) if schedule is not None else canonical(collapsed(kernel))
-    return written(kernel, schedule or default_schedule(kernel, target), aligned)
+    if is_default(schedule):
+        kernel = canonical(collapsed(kernel))
+        schedule = default_schedule(kernel, target, precision(schedule))
+    assert schedule is not None
+    return written(schedule.applied(kernel), schedule, aligned)
 
 
 def programs_of(kernel: Kernel, target: Target = ANY) -> int:
-    """How many programs of a usual size a launch has of what `generate` makes of a kernel: a large tile of a
-    product counts as several.
+    """How many programs a launch has of what `generate` makes of a kernel: of a product by tiles of the usual
+    size, which are made smaller where that leaves cores without one.
     """
     kernel = canonical(collapsed(kernel))
     schedule = default_schedule(kernel, target)
-    area = math.prod(tile.size for tile in schedule.of(Lanes)) if schedule.of(Dot) else 0
-    return grid(kernel, schedule) * max(1, area // math.prod(SQUARE))
+    roles = dotted(kernel, schedule)
+    if roles is None:
+        return grid(kernel, schedule)
+    sides = (-(-points(kernel, axes) // size) for axes, size in zip((roles.m, roles.n), SQUARE, strict=True))
+    return points(kernel, roles.batch) * math.prod(sides)
 
 
 def written(kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None) -> Code:

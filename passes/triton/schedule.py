@@ -7,7 +7,7 @@ import math
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
 from ..kernels.product import Product, products
-from ..schedules.gpu import STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
+from ..schedules.gpu import IEEE, STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
 from ..schedules.steps import Schedule
 
 Tile = Lanes | Along
@@ -44,13 +44,15 @@ def serial(schedule: Schedule) -> tuple[str, ...]:
 
 
 def dotted(kernel: Kernel, schedule: Schedule) -> Product | None:
-    """The product that runs on tensor cores."""
+    """The product that runs on tensor cores: its rows are the first of the tiles."""
     named = {step.stage for step in schedule.of(Dot)}
-    return next((p for p in products(kernel) if p.is_matmul and p.stage.name in named), None)
+    found = next((p for p in products(kernel) if p.is_matmul and p.stage.name in named), None)
+    rows = next(schedule.of(Lanes), None)
+    return found.turned_over if found and rows and {*rows.axes} <= {*found.n} else found
 
 
-def precision(schedule: Schedule) -> str:
-    return next((step.precision for step in schedule.of(Precision)), "ieee")
+def precision(schedule: Schedule | None) -> str:
+    return next((step.precision for step in schedule.of(Precision)), IEEE) if schedule else IEEE
 
 
 def group(schedule: Schedule) -> int:

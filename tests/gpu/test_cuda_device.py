@@ -223,6 +223,20 @@ def test_memory_that_torch_holds_and_ours_live_in_one_process(device):
         np.testing.assert_allclose(f(x, y).numpy(), theirs.cpu().numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "precision, least, most", [("tf32", 1e-5, 2e-3), ("tf32x3", 0, 3e-6), ("float32", 0, 2e-6)]
+)
+def test_products_of_float32_are_rounded_as_far_as_was_asked_for(device, precision, least, most):
+    pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
+    rng = np.random.default_rng(0)
+    x, y = (lamina.tensor(rng.standard_normal((1030, 1030)).astype(np.float32)) for _ in range(2))
+    wanted = x.numpy().astype(np.float64) @ y.numpy().astype(np.float64)
+    f = jit.trace(lambda x, y: x @ y, target="cuda", precision=precision)
+    f(x, y)
+    error = np.abs(f(x, y).numpy() - wanted).max() / np.abs(wanted).max()
+    assert f.counts()["served"] == 1 and least <= error <= most
+
+
 # ---- what loses a device, in processes of their own
 def _in_child(connection, work) -> None:
     try:

@@ -202,7 +202,7 @@ def test_triton_indices_are_wide_only_where_they_must_be():
     assert "int64" not in lower(verify(parse(text)), schedule_of("lanes(flat, 1024, n, c, i, j)"))
 
 
-@pytest.mark.parametrize("precision, uses", [("tf32", True), ("ieee", False)])
+@pytest.mark.parametrize("precision, uses", [("tf32", True), ("tf32x3", True), ("ieee", False)])
 def test_triton_rounds_f32_products_only_where_asked(precision, uses):
     pytest.importorskip("triton", reason=NO_TRITON)
     from lamina.passes.triton.compiler import compile_code
@@ -263,7 +263,7 @@ PRODUCT = "lanes(m, 32, i1) lanes(n, 32, i2) along(k, 32, r) dot(t)"
         ("matmul f32", "lanes(m, 32, i1) along(k, 32, r) dot(t)", "over lanes of its M and N"),
         ("matmul f32", "lanes(m, 32, i1) lanes(n, 32, i2) dot(t)", "along its K"),
         ("matmul f64", PRODUCT, "an f32 sum of products"),
-        ("matmul f32", f"{PRODUCT} precision(tf33)", "precision(tf33) is one of ieee, tf32"),
+        ("matmul f32", f"{PRODUCT} precision(tf33)", "precision(tf33) is one of ieee, tf32, tf32x3"),
     ],
 )
 def test_triton_refuses_schedules_that_do_not_fit(name, how, message):

@@ -308,8 +308,8 @@ def test_other_dtypes_and_no_precision_are_as_ever():
 
 
 def test_a_precision_that_there_is_not_is_refused():
-    with pytest.raises(lamina.ArgumentError, match="float32.*bfloat16.*'tf32'"):
-        lamina.jit.trace(lambda x: x, precision="tf32")
+    with pytest.raises(lamina.ArgumentError, match="float32.*bfloat16.*'float16'"):
+        lamina.jit.trace(lambda x: x, precision="float16")
 
 
 def test_what_is_verified_is_verified_in_float32():
