@@ -204,8 +204,9 @@ def emit_object(text: str, target: Target) -> bytes:
         module.verify()
     except RuntimeError as error:
         raise KernelError("LLVM refuses the emitted text", str(error).strip()) from error
+    emitter = _emitter(target)  # before: what sets LLVM up may run apart as well, and gives the lock back
     with _LOCK, asked_options(text):  # which hold for all of the process
-        return _emitter(target).emit_object(module)
+        return emitter.emit_object(module)
 
 
 @apart

@@ -303,7 +303,10 @@ def block_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:
 
 
 def unblock_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:
-    """y[n, 16*co+ci, i] = x[n, co, i, ci] for co ci; what is left of a last block is stored by itself."""
+    """y[n, 16*co+ci, i] = x[n, co, i, ci], over co and ci too: squares of registers are transposed then.
+
+    Where a last block is not full they are loops of stores, and what is left of it is stored by itself.
+    """
     source = blocked_shape(shape, lanes)
     places = tuple(Axis(f"i{d}", n) for d, n in enumerate(shape) if d != CHANNEL)
     at = {f"i{d}": Affine(((f"i{d}", 1),)) for d in range(len(shape))}
@@ -320,7 +323,10 @@ def unblock_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:
         )
 
     stores = []
-    if whole:
+    if not rest:
+        places = (*places[:CHANNEL], Axis("co", whole), Axis("ci", lanes), *places[CHANNEL:])
+        stores.append(store(Affine((("co", 1),)), "ci", ()))
+    elif whole:
         stores.append(store(Affine((("co", 1),)), "ci", (Axis("co", whole), Axis("ci", lanes))))
     if rest:
         stores.append(store(Affine((), whole), "cr", (Axis("cr", rest),)))
