@@ -33,7 +33,9 @@ from .target import Core, Target
 
 STACK = 5 << 18  # bytes of stack that a thread may take for V and M
 BLOCK_BYTES = 1 << 20  # of V and M, with channels in the lanes
-TILES = 16  # of a block: 25, as 2 MiB hold, take 4 % longer for 64 channels of 56 x 56 (a Xeon, 2026-11-27)
+# Tiles of a block, where the second cache holds U too: 25, for which 2 MiB have room, take 4 % longer for 64
+# channels of 56 x 56 (a Xeon, 2026-11-27).
+NEAR_TILES = 16
 
 
 def apart(vectors: int, lanes: int) -> int:
@@ -123,10 +125,11 @@ def _dealt(
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = not any_number and 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
-    room = (cache - weight) // 2 if weight < cache * 3 // 4 and not spread else BLOCK_BYTES
+    is_near = weight < cache * 3 // 4 and not spread
+    room = (cache - weight) // 2 if is_near else BLOCK_BYTES
     room -= 16 * positions * lanes  # strides are rounded up, by two vectors at most
     block = room // (4 * positions * lanes * (vectors + (0 if spread else channels // lanes)))
-    block = min(block, 64 if spread else TILES)
+    block = min(block, 64 if spread else NEAR_TILES if is_near else 32)
     if block < min(rows, tiles):
         return None
     parts = -(-tiles // block)
