@@ -16,8 +16,6 @@ Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018;
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Sequence
 
@@ -26,7 +24,7 @@ from ...ir.types import Type
 from ..programs.program import Whole
 from ..schedules.gpu import IEEE
 from .code import Code
-from .generate import POINTERS
+from .generate import named
 from .schedule import power_of_two
 from .spelling import TYPES
 from .target import KIB, Target
@@ -36,14 +34,9 @@ _UNNAMED = "attention"
 
 def attention_code(step: Whole, aligned: Sequence[bool], target: Target) -> Code:
     """The code of an attention step.  aligned: as `Code` has it."""
-    types = [t for t in step.types if t is not None]
-    source = _Attention(step, target)
-    text = source.text()
-    parameters = tuple(POINTERS[t.dtype.short] for t in (*types, types[0]))
-    decisive = [text, *parameters, *aligned, source.warps, source.stages]
-    name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
-    text = text.replace(f"def {_UNNAMED}(", f"def {name}(")
-    return Code(name, text, parameters, tuple(aligned), source.warps, source.stages, source.grid)
+    dtypes = [array.dtype for array in (*step.inputs, *step.outputs) if array is not None]
+    made = _Attention(step, target)
+    return named(made.text(), _UNNAMED, dtypes, aligned, made.warps, made.stages, made.grid)
 
 
 class _Attention:

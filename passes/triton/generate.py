@@ -32,10 +32,9 @@ def generate(
     """The code of a bound kernel; equal kernels have equal code, whatever their names say.
 
     schedule: of this very kernel, rewritten as it says.  By default, or where it says a precision alone, one
-    is chosen for `target`, after axes
-    that are contiguous together became one, so that kernels that differ in how many dims they have are one
-    text.  aligned: as `Code` has it; all buffers are by default.  Raises KernelError for a kernel that Triton
-    source can't say, and a schedule that does not fit.
+    is chosen for `target`, after axes that are contiguous together became one, so that kernels that differ in
+    how many dims they have are one text.  aligned: as `Code` has it; all buffers are by default.  Raises
+    KernelError for a kernel that Triton source can't say, and a schedule that does not fit.
     """
     check_bound(kernel)
     kernel = prove(kernel.replace(name=_UNNAMED))
@@ -62,11 +61,21 @@ def programs_of(kernel: Kernel, target: Target = ANY) -> int:
 def written(kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None) -> Code:
     """The code of a kernel that is known to be sound, as it stands."""
     kernel = kernel.replace(name=_UNNAMED)
-    warps, stages = num_warps(schedule), num_stages(schedule)
-    before, _, after = lower(kernel, schedule).rpartition(f"def {entry(kernel.name)}(")
-    parameters = tuple(POINTERS[buffer.dtype] for buffer in kernel.buffers.values())
+    dtypes = [buffer.dtype for buffer in kernel.buffers.values()]
+    launched = num_warps(schedule), num_stages(schedule), grid(kernel, schedule)
+    return named(lower(kernel, schedule), entry(kernel.name), dtypes, aligned, *launched)
+
+
+def named(
+    text: str, function: str, dtypes: Sequence[str], aligned: Sequence[bool] | None,
+    warps: int, stages: int, programs: int,
+) -> Code:  # fmt: skip
+    """The code of a module's text, whose last function of that name gets one made from all that decides the
+    machine code.  dtypes: of its arguments.
+    """
+    before, _, after = text.rpartition(f"def {function}(")
+    parameters = tuple(POINTERS[dtype] for dtype in dtypes)
     aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
     decisive = [before, after, *parameters, *aligned, warps, stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
-    source = f"{before}def {name}({after}"
-    return Code(name, source, parameters, aligned, warps, stages, grid(kernel, schedule))
+    return Code(name, f"{before}def {name}({after}", parameters, aligned, warps, stages, programs)
