@@ -1,19 +1,21 @@
 """Two checkouts of Lamina against each other: the traced networks and small calls of both, in turn; or the
 single kernels of kernel_cases.py.
 
-    python benchmarks/before.py OTHER [--threads 1 2] [--only resnet18 gpt] [--rounds 12] [--write]
+    python benchmarks/before.py OTHER [--threads 1 2] [--only resnet18 gpt] [--starts 14] [--write]
     python benchmarks/before.py OTHER --kernels [gemm conv] [--threads 1]
 
 OTHER is a folder with another checkout.  Each has a process of its own, which holds one thing to time at a
-time and times it when it is told to; they take turns, the first of each turn too, and half of the turns are
-of processes that were started in the other order.  The ratio is OTHER's time over this one's (less than 1:
-this one is slower), of the least and of the medians.
+time and times it when it is told to; they take turns, the first of each turn too.  Then both start again, in
+the other order: how memory lies in one process is worth 10 % to some rows, whichever version it runs.  The
+ratio is OTHER's time over this one's (less than 1: this one is slower): of the least of all, and the median
+of what each pair of processes says by its least times.  A row is "behind" where this one was slower in so
+many of the pairs that equal versions would be once in a hundred times (a sign test), and by 1 % or more.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 import statistics
 import subprocess
@@ -27,8 +29,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 NETWORKS = ("mlp", "lenet", "lstm", "gpt", "mobilenet_v2", "resnet18")
 JOBS = ("1", "8", "train")
-STARTS = 6  # processes of each checkout
-SECONDS = 0.15  # of calls, for each turn
+SECONDS = 0.1  # of calls, for each turn
+CHANCE, SLOWER = 0.01, 0.99  # of equal versions, and the ratio: what "behind" is
 
 
 # ---- in the process of one checkout ------------------------------------------------------------------------
@@ -146,58 +148,84 @@ def serve(threads: int) -> None:
             start = perf_counter()
             call()
             times.append(perf_counter() - start)
-        print(json.dumps([min(times), statistics.median(times)]), flush=True)
+        print(min(times), flush=True)
 
 
 # ---- in the process that asks ------------------------------------------------------------------------------
-def started(checkout: Path, folder: Path, threads: int) -> subprocess.Popen:
-    place = folder / checkout.name
-    place.mkdir()
-    (place / "lamina").symlink_to(checkout)
-    environment = os.environ | {"PYTHONPATH": str(place), "LAMINA_CACHE_DIR": ""}
+def started(checkout: Path, place: Path, threads: int) -> subprocess.Popen:
+    """A process of that checkout, which is `lamina` in a folder of its own and has its cache there."""
+    if not place.exists():
+        place.mkdir()
+        (place / "lamina").symlink_to(checkout)
+    environment = os.environ | {"PYTHONPATH": str(place), "LAMINA_CACHE_DIR": str(place / "cache")}
     command = [sys.executable, __file__, "--serve", str(threads)]
     return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=place
     )
 
 
-def asked(process: subprocess.Popen, wanted: str) -> tuple[float, float]:
+def asked(process: subprocess.Popen, wanted: str) -> float:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(wanted + "\n")
     process.stdin.flush()
-    least, median = json.loads(process.stdout.readline())
-    return least, median
+    return float(process.stdout.readline())
 
 
-def compared(other: Path, threads: int, rows: list[str], rounds: int) -> list[str]:
-    """A line for each row.  Each checkout starts first half of the times.
+Times = dict[str, list[list[float]]]  # of each row: for the other one and this one, the least of each process
 
-    STARTS processes of each: how memory and stack lie in one is worth 8 % to some rows (mlp's training step).
-    """
-    times: dict[str, list[list[tuple[float, float]]]] = {row: [[], []] for row in rows}
-    for first in (0, 1) * (STARTS // 2):
-        with tempfile.TemporaryDirectory(prefix="lamina-before-") as temporary:
-            folder = Path(temporary)
-            (folder / "other").mkdir()
-            places = (other, folder / "other"), (HERE.parent, folder)
-            both = {n: started(*places[n], threads) for n in (first, 1 - first)}
+
+def taken(other: Path, threads: int, rows: list[str], starts: int) -> Times:
+    """The least time of every row in each of the processes, which start in pairs."""
+    times: Times = {row: [[], []] for row in rows}
+    with tempfile.TemporaryDirectory(prefix="lamina-before-") as folder:
+        places = (other, Path(folder, "other")), (HERE.parent, Path(folder, "this"))
+        for start in range(starts):
+            order = (0, 1) if start % 2 else (1, 0)
+            pair = {n: started(*places[n], threads) for n in order}
             for row in rows:
-                for turn in range(max(1, rounds // STARTS)):
-                    for n in (0, 1) if turn % 2 else (1, 0):
-                        times[row][n].append(asked(both[n], row))
-            for process in both.values():
+                turns = [(n, asked(pair[n], row)) for n in (*order, *reversed(order))]
+                for n in order:
+                    times[row][n].append(min(time for who, time in turns if who == n))
+            for process in pair.values():
                 assert process.stdin is not None
                 process.stdin.close()
                 process.wait()
-    lines = []
-    for row, found in times.items():
-        least = [min(one for one, _ in own) for own in found]
-        median = [statistics.median(one for _, one in own) for own in found]
+            print(f"pair {start + 1} of {starts}, {threads} threads", file=sys.stderr, flush=True)
+    return times
+
+
+def chance(slower: int, pairs: int) -> float:
+    """That of two equal versions one is the slower in so many of the pairs, or in more."""
+    return sum(math.comb(pairs, n) for n in range(slower, pairs + 1)) / 2**pairs
+
+
+def judged(times: Times, threads: int) -> tuple[list[str], list[str]]:
+    """A line for each row, and the rows where this version is behind."""
+    lines, behind = [], []
+    for row, (before, now) in times.items():
+        ratio = statistics.median(b / n for b, n in zip(before, now, strict=True))
+        slower = sum(b < n for b, n in zip(before, now, strict=True))
+        if chance(slower, len(now)) <= CHANCE and ratio <= SLOWER:
+            behind.append(row)
         lines.append(
-            f"{named(row):<34}{threads:>8}{least[0] * 1e3:>11.4f}{least[1] * 1e3:>11.4f}"
-            f"{least[0] / least[1]:>9.3f}{median[0] / median[1]:>9.3f}"
+            f"{named(row):<34}{threads:>8}{min(before) * 1e3:>11.4f}{min(now) * 1e3:>11.4f}"
+            f"{min(before) / min(now):>9.3f}{ratio:>9.3f}{slower:>7} of {len(now)}"
+            f"{'  behind' * (row in behind)}".rstrip()
         )
         print(lines[-1], flush=True)
+    return lines, behind
+
+
+def compared(other: Path, threads: int, rows: list[str], starts: int) -> list[str]:
+    """The lines of all rows; of those that were behind once more, by twice as many processes.
+
+    Of a hundred rows of equal versions one looks to be behind; hardly one does so twice.
+    """
+    lines, behind = judged(taken(other, threads, rows, starts), threads)
+    if behind:
+        lines.append(f"once more, {2 * starts} pairs of processes for those behind:")
+        print(lines[-1], flush=True)
+        lines += judged(taken(other, threads, behind, 2 * starts), threads)[0]
     return lines
 
 
@@ -217,7 +245,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", nargs="+", default=list(NETWORKS))
     parser.add_argument("--kernels", nargs="*", help="single kernels, of these sections or of all")
-    parser.add_argument("--rounds", type=int, default=12, help="turns of each (12)")
+    parser.add_argument("--starts", type=int, default=14, help="processes of each checkout (14)")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/before.txt")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -240,10 +268,10 @@ def main() -> None:
         rows = [f"kernel {n}" for n, case in enumerate(every_kernel(SECTIONS)) if case.name in names]
     head = [
         f"{where(max(arguments.threads))}; {commit(other)} over {commit(HERE.parent)}",
-        f"{'ms':<34}{'threads':>8}{'before':>11}{'now':>11}{'least':>9}{'median':>9}",
+        f"{'ms':<34}{'threads':>8}{'before':>11}{'now':>11}{'least':>9}{'pairs':>9}  slower in",
     ]
     print("\n".join(head), flush=True)
-    lines = [line for n in arguments.threads for line in compared(other, n, rows, arguments.rounds)]
+    lines = [line for n in arguments.threads for line in compared(other, n, rows, arguments.starts)]
     if arguments.write:
         file = "before.txt" if arguments.kernels is None else "before_kernels.txt"
         (RESULTS / file).write_text("\n".join([*head, *lines]) + "\n")
