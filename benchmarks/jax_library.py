@@ -60,6 +60,10 @@ class Sequential(Module):
         return x
 
 
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)
+
+
 class Linear(Module):
     def __init__(self, inputs: int, outputs: int):
         self.weight, self.bias = np.zeros((outputs, inputs), np.float32), np.zeros(outputs, np.float32)
@@ -70,10 +74,10 @@ class Linear(Module):
 
 class Conv2d(Module):
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, groups=1, bias=True):
-        self.weight = np.zeros((outputs, inputs // groups, kernel, kernel), np.float32)
+        self.weight = np.zeros((outputs, inputs // groups, *_pair(kernel)), np.float32)
         if bias:
             self.bias = np.zeros(outputs, np.float32)
-        self.how = {"window_strides": (stride, stride), "padding": [(padding, padding)] * 2}
+        self.how = {"window_strides": (stride, stride), "padding": [(p, p) for p in _pair(padding)]}
         self.how |= {"feature_group_count": groups}
 
     def forward(self, x):
@@ -132,28 +136,46 @@ class AdaptiveAvgPool2d(Module):
         return x.mean((2, 3), keepdims=True)
 
 
-class LSTM(Module):
+class _Recurrence(Module):
+    """What LSTM and GRU share; a `step` takes the states and the gates of x, and gives the new ones."""
+
+    gates: int
+    states: int
+
     def __init__(self, inputs: int, hidden: int, batch_first: bool):
         assert batch_first
-        self.weight_ih_l0 = np.zeros((4 * hidden, inputs), np.float32)
-        self.weight_hh_l0 = np.zeros((4 * hidden, hidden), np.float32)
-        self.bias_ih_l0, self.bias_hh_l0 = np.zeros((2, 4 * hidden), np.float32)
+        self.weight_ih_l0 = np.zeros((self.gates * hidden, inputs), np.float32)
+        self.weight_hh_l0 = np.zeros((self.gates * hidden, hidden), np.float32)
+        self.bias_ih_l0, self.bias_hh_l0 = np.zeros((2, self.gates * hidden), np.float32)
         self.hidden = hidden
 
     def forward(self, x):
         given = jnp.swapaxes(x @ self.weight_ih_l0.T + self.bias_ih_l0, 0, 1)
+        start = (jnp.zeros((x.shape[0], self.hidden), np.float32),) * self.states
 
-        def step(state, gates):
-            h, c = state
-            gates = gates + h @ self.weight_hh_l0.T + self.bias_hh_l0
-            i, f, g, o = jnp.split(gates, 4, -1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
+        def step(states, given):
+            states = self.step(states, given, states[0] @ self.weight_hh_l0.T + self.bias_hh_l0)
+            return states, states[0]
 
-        start = jnp.zeros((x.shape[0], self.hidden), np.float32)
-        _, out = lax.scan(step, (start, start), given)
-        return jnp.swapaxes(out, 0, 1), None
+        return jnp.swapaxes(lax.scan(step, start, given)[1], 0, 1), None
+
+
+class LSTM(_Recurrence):
+    gates, states = 4, 2
+
+    def step(self, states, given, gates):
+        i, f, g, o = jnp.split(given + gates, 4, -1)
+        c = jax.nn.sigmoid(f) * states[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+
+class GRU(_Recurrence):
+    gates, states = 3, 1
+
+    def step(self, states, given, gates):
+        (r, z, n), (hr, hz, hn) = jnp.split(given, 3, -1), jnp.split(gates, 3, -1)
+        z, n = jax.nn.sigmoid(z + hz), jnp.tanh(n + jax.nn.sigmoid(r + hr) * hn)
+        return ((1 - z) * n + z * states[0],)
 
 
 def _pointwise(function: Any) -> type:
@@ -182,7 +204,7 @@ def arange(n: int) -> np.ndarray:
 nn = SimpleNamespace(
     Module=Module, Sequential=Sequential, Linear=Linear, Conv2d=Conv2d, BatchNorm2d=BatchNorm2d,
     LayerNorm=LayerNorm, Embedding=Embedding, MaxPool2d=MaxPool2d, AdaptiveAvgPool2d=AdaptiveAvgPool2d,
-    LSTM=LSTM, ReLU=_pointwise(jax.nn.relu), ReLU6=_pointwise(jax.nn.relu6),
+    LSTM=LSTM, GRU=GRU, ReLU=_pointwise(jax.nn.relu), ReLU6=_pointwise(jax.nn.relu6),
     GELU=_pointwise(lambda x: jax.nn.gelu(x, approximate=False)), Identity=_pointwise(lambda x: x),
     Flatten=_pointwise(lambda x: x.reshape(x.shape[0], -1)),
     functional=SimpleNamespace(scaled_dot_product_attention=_attention),

@@ -4,7 +4,9 @@
 
 Contenders take turns in one process for each number of threads, on two 0.02 s after the last; the ratio is
 the best peer's least time over Lamina's (more than 1: Lamina is ahead), and the same of the medians stands
-beside it.  Every contender's output is compared with torch's first.  --write puts the tables into
+beside it.  Every contender's output is compared with torch's first.  "Limit": the time that all products and
+convolutions take by their definition at the peak of the threads, or input and weights to be read, whichever
+is more, over Lamina's least time; algorithms that multiply less go past 1.  --write puts the tables into
 benchmarks/results/.
 """
 
@@ -18,6 +20,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -117,6 +120,23 @@ def training(case: Case, threads: int) -> dict[str, Any]:
     return contenders
 
 
+def work(case: Case, job: str) -> tuple[int, int]:
+    """Operations of all products and convolutions of a job, and the bytes of its input and weights."""
+    import lamina
+    from lamina.utils.flop_counter import FlopCounterMode
+
+    training = job == "train"
+    batch = case.training if training else int(job)
+    x = lamina.tensor(case.inputs(batch, training=training))
+    model = made(case, lamina).train(training)
+    with FlopCounterMode(display=False) as counter:
+        out = model(x)
+        if training:
+            out.sum().backward()
+    arrays = (x, *model.parameters(), *model.buffers())
+    return counter.get_total_flops(), sum(each.numel() * each.element_size() for each in arrays)
+
+
 def array(out: Any) -> np.ndarray:
     """A contender's output as an array, whatever its library."""
     if isinstance(out, list):  # onnxruntime
@@ -133,6 +153,7 @@ def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> d
     import torch
 
     import lamina
+    from lamina.profiler.limits import measured
 
     hold_to(threads)
     torch.set_num_threads(threads)
@@ -141,16 +162,21 @@ def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> d
     head = f"{where(threads)}; {near}"
     print(f"\n{head}\n\n{title()}", flush=True)
     rows: dict[str, dict[str, Time]] = {}
+    limits, at_best = measured(threads), {}
     for name in only:
         for job in jobs:
+            if job == "train" and not CASES[name].training:
+                continue
             if job == "train":
                 label, contenders = f"{name} training", training(CASES[name], threads)
             else:
                 label, contenders = f"{name} batch {job}", inference(CASES[name], int(job), threads)
             rows[label] = race(contenders, seconds, pause=0.02 if threads > 1 else 0.0)
-            print(row(label, rows[label]), flush=True)
+            at_best[label] = limits.seconds(*work(CASES[name], job))
+            print(row(label, rows[label], at_best[label]), flush=True)
     return {
-        "head": head,
+        "head": f"{head}; {limits.flops / 1e9:.0f} GF/s, {limits.bandwidths[-1] / 1e9:.1f} GB/s at most",
+        "limits": at_best,
         "rows": {k: {n: (t.least, t.median) for n, t in v.items()} for k, v in rows.items()},
     }
 
@@ -159,11 +185,13 @@ def title() -> str:
     return (
         f"{'ms: least (median)':<{LABEL}}"
         + "".join(f"{name:>18}" for name in COLUMNS)
-        + f"{'ahead':>8}{'medians':>9}"
+        + f"{'ahead':>8}{'medians':>9}{'limit':>7}"
     )
 
 
-def row(label: str, times: dict[str, Time]) -> str:
+def row(label: str, times: dict[str, Time], at_best: float) -> str:
+    """A line of the table.  at_best: the least seconds that the row's work takes on this machine."""
+
     def cell(name: str) -> str:
         t = times.get(name)
         return f"{f'{t.least * 1e3:.3f} ({t.median * 1e3:.3f})' if t else '-':>18}"
@@ -171,7 +199,20 @@ def row(label: str, times: dict[str, Time]) -> str:
     ours, rivals = times["lamina"], [t for name, t in times.items() if name != "lamina"]
     ahead = min(t.least for t in rivals) / ours.least
     medians = min(t.median for t in rivals) / ours.median
-    return f"{label:<{LABEL}}" + "".join(map(cell, COLUMNS)) + f"{ahead:>8.2f}{medians:>9.2f}"
+    share = at_best / ours.least
+    return f"{label:<{LABEL}}" + "".join(map(cell, COLUMNS)) + f"{ahead:>8.2f}{medians:>9.2f}{share:>7.2f}"
+
+
+def means(table: dict[str, Any]) -> str:
+    """The geometric means of the ratios to the best peer, by job."""
+    found: dict[str, list[float]] = {}
+    for label, times in table["rows"].items():
+        ours, rivals = times["lamina"][0], [t[0] for name, t in times.items() if name != "lamina"]
+        found.setdefault(label.split(" ", 1)[1], []).append(min(rivals) / ours)
+    return "ahead, in the mean: " + ", ".join(
+        f"{job} {geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        for job, ratios in found.items()
+    )
 
 
 def draw(tables: list[dict[str, Any]], path: Path) -> None:
@@ -198,7 +239,7 @@ def draw(tables: list[dict[str, Any]], path: Path) -> None:
         axes.set_xlabel("best peer's time over Lamina's (more is quicker; the line is the best peer)")
         axes.tick_params(axis="y", labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(table["head"].split(", ")[-2] + ", " + table["head"].split("; ")[-1], fontsize=9)
+        axes.set_title(table["head"].split(", ")[-2] + ", " + table["head"].split("; ")[1], fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
@@ -236,12 +277,14 @@ def main() -> None:
             command = [sys.executable, __file__, "--threads", str(threads), *flags, "--into", str(answer)]
             subprocess.run(command, check=True, env=os.environ | environment(threads))
             tables.append(json.loads(answer.read_text()))
+            print(means(tables[-1]), flush=True)
     if arguments.write:
         RESULTS.mkdir(exist_ok=True)
         lines = []
         for table in tables:
             times = {k: {n: Time(*t) for n, t in v.items()} for k, v in table["rows"].items()}
-            lines += [table["head"], "", title(), *(row(k, v) for k, v in times.items()), ""]
+            lines += [table["head"], "", title()]
+            lines += [*(row(k, v, table["limits"][k]) for k, v in times.items()), means(table), ""]
         (RESULTS / "models.txt").write_text("\n".join(lines))
         (RESULTS / "models.json").write_text(json.dumps(tables, indent=1) + "\n")
         draw(tables, RESULTS / "models.png")

@@ -149,17 +149,72 @@ def mobilenet_v2(library: Any, classes: int = 1000) -> Any:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, classes))
 
 
+def ds_cnn(library: Any) -> Any:
+    """Keywords in 49 x 10 features: four depthwise separable convolutions of 64 channels.
+
+    Source: Zhang et al., Hello edge, 2017, as MLPerf Tiny has it; padded alike on both sides.
+    """
+    nn = library.nn
+
+    def conv(
+        inputs: int, kernel: tuple[int, int], stride: int, padding: tuple[int, int], groups: int
+    ) -> list:
+        layer = nn.Conv2d(inputs, 64, kernel, stride=stride, padding=padding, groups=groups, bias=False)
+        return [layer, nn.BatchNorm2d(64), nn.ReLU()]
+
+    layers = conv(1, (10, 4), 2, (5, 1), 1)
+    for _ in range(4):
+        layers += conv(64, (3, 3), 1, (1, 1), 64) + conv(64, (1, 1), 1, (0, 0), 1)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 12))
+
+
+def alexnet(library: Any, classes: int = 1000) -> Any:
+    """Krizhevsky, One weird trick for parallelizing convolutional neural networks, 2014."""
+    nn = library.nn
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(), nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, stride=2),
+        nn.Flatten(), nn.Linear(9216, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(),
+        nn.Linear(4096, classes),
+    )  # fmt: skip
+
+
+def vgg11(library: Any, classes: int = 1000) -> Any:
+    """Simonyan and Zisserman, Very deep convolutional networks for large-scale image recognition, 2014."""
+    nn = library.nn
+    layers, inputs = [], 3
+    for widths in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
+        for width in widths:
+            layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU()]
+            inputs = width
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(),
+        nn.Linear(4096, classes),
+    )  # fmt: skip
+
+
 def lstm(library: Any) -> Any:
+    return _last_of(library, library.nn.LSTM)
+
+
+def gru(library: Any) -> Any:
+    return _last_of(library, library.nn.GRU)
+
+
+def _last_of(library: Any, recurrence: Any) -> Any:
     """One layer of 128 over 32 steps of 64, and a linear layer on the last."""
     nn = library.nn
 
     class Last(nn.Module):
         def __init__(self):
             super().__init__()
-            self.lstm, self.head = nn.LSTM(64, 128, batch_first=True), nn.Linear(128, 10)
+            self.layer, self.head = recurrence(64, 128, batch_first=True), nn.Linear(128, 10)
 
         def forward(self, x):
-            return self.head(self.lstm(x)[0][:, -1])
+            return self.head(self.layer(x)[0][:, -1])
 
     return Last()
 
@@ -222,7 +277,7 @@ def digits(library: Any, width: int = 16) -> Any:
 class Case:
     """A network, the shape of one input (int64 tokens below `tokens`, else normal floats), and its classes.
 
-    training: the batch its training step is measured at, and the shape of one input there.
+    training: the batch its training step is measured at, 0 if it is not, and the shape of one input there.
     """
 
     make: Any
@@ -248,11 +303,15 @@ CASES = {
     "digits": Case(digits, (1, 8, 8), 10),
     "mlp": Case(mlp, (784,), 10),
     "lenet": Case(lenet, (1, 28, 28), 10),
+    "ds_cnn": Case(ds_cnn, (1, 49, 10), 12),
     "lstm": Case(lstm, (32, 64), 10),
+    "gru": Case(gru, (32, 64), 10),
     "gpt": Case(gpt, (128,), 256, tokens=256, training=8),
     "mobilenet_v2": Case(mobilenet_v2, (3, 224, 224), 1000, training_shape=(3, 64, 64)),
     "resnet18": Case(resnet18, (3, 224, 224), 1000, training_shape=(3, 32, 32)),
     "resnet50": Case(resnet50, (3, 224, 224), 1000, training_shape=(3, 32, 32)),
+    "alexnet": Case(alexnet, (3, 224, 224), 1000, training=0),
+    "vgg11": Case(vgg11, (3, 224, 224), 1000, training=0),
 }
 
 
