@@ -73,6 +73,7 @@ class Units(Emitter):
             self.ranges.declare(LOW, 0, self.units - 1)
             self.ranges.declare(HIGH, 0, self.units)
             self.hoists = bool(self.kernel.symbols)
+            self.depths |= {f"%{name}.ptr": 0 for name in self.kernel.buffers}
             for extent in self.kernel.symbols:
                 self.ranges.declare(Name(f"%{extent}"), OPEN, OPEN)
                 self.depths[Name(f"%{extent}")] = 0

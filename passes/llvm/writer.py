@@ -115,7 +115,10 @@ class Writer:
         self.scopes: list[dict] = [{}]
         self.ahead: list[Lines | None] = [None]
         self.hoists = False
-        self.depths: dict[Int, int] = {LOW: 0, HIGH: 0}  # the scope of an integer, where that is known
+        self.depths: dict[str | int, int] = {
+            LOW: 0,
+            HIGH: 0,
+        }  # the scope of what was made, where that is known
         self.slots: dict[tuple[str, int | str], str] = {}  # (type, number or constant) -> a stack's place
         self.ranges = Ranges()
         self._extents: dict[Dim, Name] = {}
@@ -286,23 +289,27 @@ class Writer:
 
     def hoisted(self, word: str, left: Int, right: Int) -> Int:
         """`integer`, before all loops that change neither operand."""
-        depth = max(self.depth_of(left), self.depth_of(right)) + 1
-        loops = [(n, ahead) for n, ahead in enumerate(self.ahead) if n >= depth and ahead is not None]
-        if not self.hoists or not loops:
-            return self.integer(word, left, right)
-        at, ahead = loops[0]
+        depth = max(self.depth_of(left), self.depth_of(right))
+        return self.before(depth, (word, left, right), lambda: self.new_integer(word, left, right))
 
-        def make() -> Int:
-            lines, self.lines = self.lines, ahead
-            made = self.new_integer(word, left, right)
-            self.lines, self.depths[made] = lines, at - 1
+    def before(self, depth: int, key: object, make: Callable[[], Any]) -> Any:
+        """What is made of operands known from a scope: before all loops further in, if it `hoists`."""
+        at = next((n for n, lines in enumerate(self.ahead) if n > depth and lines is not None), 0)
+        if not self.hoists or not at:
+            return self.memo(key, make)
+
+        def made_ahead() -> Any:
+            lines, self.lines = self.lines, self.ahead[at]
+            made = make()
+            self.lines = lines
+            self.depths[made] = at - 1
             return made
 
-        return self.memo((word, left, right), make, at - 1)
+        return self.memo(key, made_ahead, at - 1)
 
-    def depth_of(self, integer: Int) -> int:
-        """The scope that an integer is known from."""
-        return 0 if isinstance(integer, int) else self.depths.get(integer, len(self.scopes) - 1)
+    def depth_of(self, made: str | int) -> int:
+        """The scope that an integer or an address is known from."""
+        return 0 if isinstance(made, int) else self.depths.get(made, len(self.scopes) - 1)
 
     def sum(self, left: Int, right: Int) -> Int:
         if left == 0 or right == 0:
@@ -448,10 +455,16 @@ class Writer:
         return self.ssa(f"extractelement {value}, i32 {number}", value.dtype)
 
     def address(self, element: str, start: str, base: Int, constant: int) -> str:
-        """start + base + constant, in elements.
+        """start + base + constant, in elements; what outer loops count is added before the inner ones.
 
         Not `inbounds`: under a mask it may lie outside the buffer.
         """
+        if self.hoists:
+            rule, outer, inner = self.ranges.computed.get(base, (None, 0, base))
+            depth = max(self.depth_of(start), self.depth_of(outer))
+            if rule is RULES["add nsw"] and depth < self.depth_of(inner):
+                text, base = f"getelementptr {element}, ptr {start}, i64 {outer}", inner
+                start = self.before(depth, text, lambda: self.name(text))
         if base != 0:
             start = self.once(f"getelementptr {element}, ptr {start}, i64 {base}")
         return self.once(f"getelementptr {element}, ptr {start}, i64 {constant}") if constant else start

@@ -1,6 +1,7 @@
 """What is freed goes back to the system where it is asked to, and is kept otherwise."""
 
 import gc
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import lamina
 from lamina.runtime import memory
 
 MIB = 1 << 20
-SIZE = 24 * MIB  # bytes of an array: others that come and go meanwhile are far smaller
+SIZE = 48 * MIB  # bytes of an array: what comes and goes meanwhile is far smaller, as are the heap's gaps
 
 pytestmark = pytest.mark.skipif(not memory.keep_freed_blocks(), reason="the C library has no such settings")
 
@@ -48,6 +49,30 @@ def test_freed_blocks_are_kept_and_given_back_when_asked():
             pass
         assert held_after(array) < 10  # still open
     assert held_after(array) > 90
+
+
+def advised(at):
+    """Whether Linux was asked for huge pages of what has this address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first:
+            low, high = (int(end, 16) for end in first.split("-"))
+            inside = low <= at < high
+        elif inside and first == "VmFlags:":
+            return "hg" in line.split()
+    raise AssertionError(f"{at:x} is nowhere")
+
+
+def test_arrays_lie_in_huge_pages():
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        pytest.skip("this system has no huge pages for those who ask")
+    memory.give_back()
+    arrays = [
+        memory.empty((200_000,), np.dtype(np.float32)) for _ in range(400)
+    ]  # the heap grows, several times
+    told = [advised(memory.address(array)) for array in arrays[:: len(arrays) // 20]]
+    assert all(told[-10:]), told  # what was there before Lamina was may be without
 
 
 def test_a_large_arena_makes_kept_blocks_go_back():
