@@ -28,6 +28,7 @@ from contest import RESULTS, Time, distance, hold_to, race, where
 from networks import CASES, Case, weigh
 
 COLUMNS = ("lamina", "torch", "channels last", "compiled", "jax", "onnxruntime", "openvino")
+COLORS = ("#1f5fbf", "#c0392b", "#e59866", "#8e44ad", "#7f8c8d", "#27ae60", "#b7950b")  # one for each column
 LABEL = 26
 
 
@@ -216,7 +217,7 @@ def means(table: dict[str, Any]) -> str:
 
 
 def draw(tables: list[dict[str, Any]], path: Path) -> None:
-    """Ratios to the best peer as bars, one panel for each number of threads."""
+    """Each peer's time over Lamina's as a dot, one panel for each number of threads."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -224,22 +225,34 @@ def draw(tables: list[dict[str, Any]], path: Path) -> None:
 
     count = max(len(t["rows"]) for t in tables)
     figure, panels = pyplot.subplots(
-        1, len(tables), figsize=(7 * len(tables), 0.3 * count + 1.6), squeeze=False
+        1, len(tables), figsize=(7 * len(tables), 0.3 * count + 1.8), squeeze=False
     )
     for axes, table in zip(panels[0], tables, strict=True):
         names = list(table["rows"])[::-1]
-        ratios = []
-        for name in names:
-            times = {k: v[0] for k, v in table["rows"][name].items()}
-            ours = times.pop("lamina")
-            ratios.append(min(times.values()) / ours)
-        bars = axes.barh(names, ratios, color=["#1f5fbf" if r >= 1 else "#c0392b" for r in ratios])
-        axes.bar_label(bars, [f"{r:.2f}" for r in ratios], padding=3, fontsize=8)
+        for peer, color in zip(COLUMNS[1:], COLORS[1:], strict=True):
+            found = [(at, table["rows"][name]) for at, name in enumerate(names)]
+            dots = [(times[peer][0] / times["lamina"][0], at) for at, times in found if peer in times]
+            if dots:
+                axes.scatter(*zip(*dots, strict=True), color=color, label=peer, s=22, zorder=3)
+        for at, name in enumerate(names):
+            times = {who: t[0] for who, t in table["rows"][name].items()}
+            best = min(time for who, time in times.items() if who != "lamina") / times["lamina"]
+            color = COLORS[0] if best >= 1 else COLORS[1]
+            axes.text(0.72, at, f"{best:.2f}", fontsize=8, ha="right", va="center", color=color)
         axes.axvline(1.0, color="black", linewidth=0.8)
-        axes.set_xlabel("best peer's time over Lamina's (more is quicker; the line is the best peer)")
-        axes.tick_params(axis="y", labelsize=8)
+        ticks = (1, 2, 4, 8, 16)
+        axes.set(
+            xscale="log", xlim=(0.75, 25), ylim=(-0.7, len(names) - 0.3), xticks=ticks, xticklabels=ticks
+        )
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.tick_params(axis="y", pad=30)
+        axes.minorticks_off()
+        axes.grid(axis="y", linewidth=0.3)
+        axes.set_xlabel("a peer's time over Lamina's (the number: the best one's)")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(table["head"].split(", ")[-2] + ", " + table["head"].split("; ")[1], fontsize=9)
+        threads = next(part for part in table["head"].split(", ") if part.endswith(("thread", "threads")))
+        axes.set_title(f"{threads}; {means(table)}".replace(", batch 8", ",\nbatch 8"), fontsize=7)
+    panels[0][-1].legend(fontsize=8, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
