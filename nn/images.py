@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, prod
 from typing import Any
 
 from ..ir import dtypes
@@ -233,7 +233,7 @@ def grid_sample(
         )
     batch, channels, sizes = input.shape[0], input.shape[1], tuple(input.shape[2:])
     count = grid.numel() // (batch * n) if batch else 0
-    flat = input.reshape(batch, channels, -1)
+    flat = input.reshape(batch, channels, prod(sizes))
     corners: list[tuple[Any, Any]] = [(None, None)]  # (place in the flattened image, weight)
     for d, size in enumerate(sizes):
         align = bool(align_corners)

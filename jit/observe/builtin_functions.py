@@ -222,6 +222,8 @@ class BuiltinFunctions(Methods):
     # ---- len, getattr and their kin ----
     def _len(self, o: Any) -> int:
         kind = type(o)
+        if kind is LiftedSize:  # how many dimensions there are is no size
+            return len(o)
         if kind in ATOMS or issubclass(kind, Tensor) and self.patched(o, "__len__") is None:
             sizes = self.sizes.shape(o) if issubclass(kind, Tensor) else None
             return sizes[0] if sizes else len(o)

@@ -99,6 +99,7 @@ TAKING = (
     | SEARCHES
     | {
         divmod,
+        len,
         math.prod,
         pow,
         print,

@@ -100,6 +100,8 @@ class Units(Emitter):
     def unit(self, number: Int) -> None:
         corner, schedule = self.corner(number), self.schedule
         together = [axis for axis in corner if axis != schedule.axis and axis not in self.gone_along]
+        # What a point shares along the longest axis is in one register at a time.
+        together.sort(key=lambda axis: -schedule.tiles.get(axis, 1))
         sizes = [range(schedule.tiles.get(axis, 1)) for axis in together]
         points = [
             {axis: (corner[axis], k) for axis, k in zip(together, at, strict=True)} for at in product(*sizes)

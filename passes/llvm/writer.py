@@ -294,12 +294,13 @@ class Writer:
 
     def before(self, depth: int, key: object, make: Callable[[], Any]) -> Any:
         """What is made of operands known from a scope: before all loops further in, if it `hoists`."""
-        at = next((n for n, lines in enumerate(self.ahead) if n > depth and lines is not None), 0)
-        if not self.hoists or not at:
+        loops = [(n, ahead) for n, ahead in enumerate(self.ahead) if n > depth and ahead is not None]
+        if not self.hoists or not loops:
             return self.memo(key, make)
+        at, ahead = loops[0]
 
         def made_ahead() -> Any:
-            lines, self.lines = self.lines, self.ahead[at]
+            lines, self.lines = self.lines, ahead
             made = make()
             self.lines = lines
             self.depths[made] = at - 1

@@ -79,6 +79,7 @@ SERVED = {
     "shapes": lambda x: x * 2 if x.shape == (x.size(0), 7) and x.shape[1:] == (7,) else x,
     "lists of sizes": lambda x: x.reshape(list(x.shape)) + lamina.zeros(tuple(x.shape)),
     "products": lambda x: x.reshape(math.prod(x.shape)).view(x.shape) + x.view(x.shape.numel()).sum(),
+    "how many sizes": lambda x: x.reshape([*x.shape][: len(x.shape)]).sum(len(x.shape) - 1),
     "divmod": lambda x: x * divmod(x.shape[0], 2)[0] + divmod(x.shape[0], 3)[1],
     "floats": lambda x: x * float(x.shape[0]) + x / math.sqrt(len(x)) + x.shape[0] ** 0.5 * (1 / len(x)),
     "extremes": lambda x: x * max(x.shape[0], 5) + min(len(x), x.shape[1]) + max(x.shape),
