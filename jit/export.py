@@ -6,9 +6,10 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ NEVER = -1  # the slot of the first argument that a function never came to; of o
 BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify, cse, dce)
 
 
+# By the suffix of a path: the module, above this one, whose `write` makes such a file of a function, the
+# path, the example and `dynamic`.
+FORMATS = {".onnx": "exchange.onnx.writing"}
+ROOT = __name__.partition(".")[0]
+
+
 def export(
     function: Callable,
     path: str | os.PathLike,
@@ -66,16 +73,75 @@ def export(
 
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
-    tried in a fresh process before it appears under its name.
+    tried in a fresh process before it appears under its name.  A path that ends in `.onnx` becomes an ONNX
+    model (see onnx.export).
 
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's; for a
     size that can't change, and where the function does something else for sizes that `dynamic` says.  Raises
     ArgumentError, DimError for what names no size.
     """
+    if (module := FORMATS.get(Path(os.fsdecode(path)).suffix)) is not None:
+        if levels is not None:
+            raise ArgumentError(f"export(levels): {os.fspath(path)} holds no code for levels of CPUs")
+        return import_module(f"{ROOT}.{module}").write(function, path, *example, dynamic=dynamic)
     chosen = tuple(levels or artifact.own_levels())
     if unknown := set(chosen) - artifact.LEVELS.keys():
         raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
+    found = captured(function, path, example, dynamic)
+    with found.known():
+        graph, weights = _frozen(found.graph, found.recording, found.call)
+    with replacing(os.fspath(path)) as file:
+        with found.known():
+            artifact.write(
+                file, graph, labels(function, example), weights, found.outputs, chosen, sizes=found.sizes
+            )
+        file.flush()
+        _tried(file.name, found.arrays, found.expected)
+        for arrays, expected in found.others():
+            _tried(file.name, arrays, expected)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A function as a graph of what it computes.
+
+    function: as the user wrote it.  recording: with a param for each tensor among the arguments, in order,
+    before those of captured tensors, and what is returned for its results.  outputs: the structure of that.
+    arrays: of the example.  expected: what the function gives for it.  wanted, sizes: of those that change.
+    """
+
+    function: Callable
+    example: tuple[Any, ...]
+    recording: Recording
+    call: Call
+    outputs: Any
+    arrays: list[np.ndarray]
+    expected: Any
+    wanted: Wanted
+    sizes: Sizes | None
+
+    @property
+    def graph(self) -> Graph:
+        """Of the arguments, then of what is captured; what is returned are its results."""
+        return self.recording.graph
+
+    def known(self) -> AbstractContextManager[None]:
+        """What is so of the sizes is known within this."""
+        return self.sizes.known() if self.sizes else nullcontext()
+
+    def others(self) -> Iterator[tuple[list[np.ndarray], Any]]:
+        """Arguments of other sizes, and what the function gives for them."""
+        for others in self.sizes.others() if self.sizes else ():
+            arguments, arrays = _resized(self.example, self.wanted, self.sizes, others)
+            with no_grad():
+                yield arrays, self.function(*arguments)
+
+
+def captured(
+    function: Callable, path: str | os.PathLike, example: tuple[Any, ...], dynamic: Mapping[Any, Any] | None
+) -> Captured:
+    """Record a function that a file at `path` is to hold.  Raises what `export` does."""
     if not is_replaceable(os.fspath(path)):
         raise ExportError(f"export: {os.fspath(path)} is a folder, a pipe or a device", "name a file")
     wanted = named(function, example, dynamic or {})
@@ -86,23 +152,11 @@ def export(
         expected = traced.call_for_code(*example)
     recording, call = _recorded(traced, example, sized=not wanted)
     recording, arrays = _in_order(recording, call, example)
-    sizes = None
+    graph, outputs = _pure(recording)
+    recording, sizes = replace(recording, graph=graph), None
     if wanted:
         recording, sizes = _opened(recording, call, example, wanted, traced)
-    graph, outputs = _pure(recording)
-    known = sizes.known if sizes else nullcontext
-    with known():
-        graph, weights = _frozen(graph, recording, call)
-    with replacing(os.fspath(path)) as file:
-        with known():
-            artifact.write(file, graph, labels(function, example), weights, outputs, chosen, sizes=sizes)
-        file.flush()
-        _tried(file.name, arrays, expected)
-        for others in sizes.others() if sizes else ():
-            arguments, arrays = _resized(example, wanted, sizes, others)
-            with no_grad():
-                expected = plain(*arguments)
-            _tried(file.name, arrays, expected)
+    return Captured(plain, example, recording, call, outputs, arrays, expected, wanted, sizes)
 
 
 def tune_file(
@@ -247,6 +301,19 @@ def _resized(
 ) -> tuple[list[Any], list[np.ndarray]]:
     """The example's arguments at other sizes, what is in them repeated or left out, and their arrays."""
     by_name = {said.name: others[name] for name, said in sizes.ranges.items()}
+
+    def change(x: Tensor) -> np.ndarray:
+        array = np.asarray(x._data)
+        for y, dim, said in wanted:
+            if y is x:
+                array = np.take(array, np.arange(by_name[said.name]) % array.shape[dim], axis=dim)
+        return array
+
+    return changed(example, change)
+
+
+def changed(example: tuple, change: Callable[[Tensor], np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
+    """The example's arguments with other arrays in their tensors, and these arrays."""
     arrays: list[np.ndarray] = []
 
     def of(x: Any) -> Any:
@@ -257,11 +324,7 @@ def _resized(
             return type(x)((key, of(value)) for key, value in x.items())
         if not isinstance(x, Tensor):
             return x
-        array = np.asarray(x._data)
-        for y, dim, said in wanted:
-            if y is x:
-                array = np.take(array, np.arange(by_name[said.name]) % array.shape[dim], axis=dim)
-        arrays.append(np.asarray(array, order="C"))
+        arrays.append(np.asarray(change(x), order="C"))
         return tensor_of(arrays[-1])
 
     return [*map(of, example)], arrays
@@ -311,16 +374,20 @@ def _tree(shape: Any, leaves: Any) -> Any:
     return ["dict", *([name, _tree(item, leaves)] for name, item in zip(names, items, strict=True))]
 
 
-def _frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of inputs, then weights, ready for code, and the weights by name."""
-    sources = recording.sources
-    frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
-    outside = [*graph.results, *(p for i, p in enumerate(graph.params) if i not in frozen)]
-    if any(v.dtype.is_complex for v in outside):
+def need_real(*values: Value) -> None:
+    """Refuse complex numbers among what goes in and comes out.  Raises ExportError."""
+    if any(v.dtype.is_complex for v in values):
         raise ExportError(
             "export: complex numbers go in or come out, and a file takes and gives real ones",
             "view_as_complex(x) of pairs, and return view_as_real(y)",
         )
+
+
+def _frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of inputs, then weights, ready for code, and the weights by name."""
+    sources = recording.sources
+    frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
+    need_real(*graph.results, *(p for i, p in enumerate(graph.params) if i not in frozen))
     for step in (pair_complex, *BEFORE):
         graph = step(graph)
     first, rest = freeze(graph, frozen)
@@ -374,10 +441,18 @@ def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any) -> None:
     if done.returncode:
         said = done.stderr.decode(errors="replace").splitlines()
         raise ExportError("export: the file does not run in a fresh process", *said[-3:])
-    wanted = [plain(x._data) for x in pytree.flatten(expected)[1] if isinstance(x, Tensor)]
     with np.load(io.BytesIO(done.stdout)) as got:
-        results = [got[name] for name in got.files]
-    for n, (a, b) in enumerate(zip(wanted, results, strict=True)):
+        compare([plain(a) for a in arrays_of(expected)], [got[name] for name in got.files])
+
+
+def arrays_of(returned: Any) -> list[np.ndarray]:
+    """The arrays of the tensors among what a function returned."""
+    return [x._data for x in pytree.flatten(returned)[1] if isinstance(x, Tensor)]
+
+
+def compare(expected: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+    """Raise ExportError where a file's results are not the function's."""
+    for n, (a, b) in enumerate(zip(expected, results, strict=True)):
         if a.shape != b.shape or not _close(a, b):
             difference = np.abs(a.astype(np.float64) - b).max() if a.shape == b.shape and a.size else "shapes"
             raise ExportError(

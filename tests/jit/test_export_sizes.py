@@ -310,6 +310,12 @@ def test_what_has_no_code_for_all_sizes_is_refused_by_name(tmp_path):
         )
 
 
+def test_a_view_that_is_returned_may_have_a_size_that_changes(tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(lambda x: x[: x.shape[0] // 2], path, lamina.arange(6), levels=LEVEL, dynamic={0: {0: "n"}})
+    assert Model(path).run(np.arange(9)).tolist() == [0, 1, 2, 3]
+
+
 def test_memory_is_looked_at_for_the_sizes_of_a_call(tmp_path):
     path = tmp_path / "m.lam"
     jit.export(lambda x: x * 2, path, lamina.randn(4), levels=LEVEL, dynamic={0: {0: "n"}})
