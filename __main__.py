@@ -1,5 +1,5 @@
-"""The command line: `python -m lamina run script.py`, `demo`, `info`, `names`, `export --loader file`,
-`tune model.lam`.
+"""The command line: `python -m lamina run script.py`, or `run model.onnx`, `demo`, `info`, `names`,
+`export --loader file`, `tune model.lam`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import argparse
 import sys
 
 from .demo import main as demo
+from .exchange.onnx.run_file import run_file
 from .facade import info, offered, script
 from .ir.version import __version__
 from .jit.artifact import write_loader
@@ -20,9 +21,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("lamina", description="Eager deep learning in Python.")
     parser.add_argument("--version", action="version", version=f"lamina {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    running = commands.add_parser("run", help="run a program, which gets Lamina where it imports torch")
-    running.add_argument("script", help="the file to run; - for standard input, -m module, -c text")
-    running.add_argument("args", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
+    about = "run a program, which gets Lamina where it imports torch, or an ONNX model"
+    running = commands.add_parser("run", help=about)
+    what = "the file to run, model.onnx too; - for standard input, -m module, -c text"
+    running.add_argument("script", help=what)
+    running.add_argument("args", nargs=argparse.REMAINDER, help="what the program finds in sys.argv; --help")
     commands.add_parser("demo", help="train a network on handwritten digits", add_help=False)
     commands.add_parser("info", help="print versions and what this machine is")
     naming = commands.add_parser("names", help="tell whether names of PyTorch's are offered, and why not")
@@ -43,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     if given[:1] == ["run"] and given[1:2] in (["-m"], ["-c"], ["-"]):  # as Python takes them
         return script.run(given[1], given[2:])
     options = parser.parse_args(given)
+    if options.command == "run" and options.script.endswith(".onnx"):
+        return run_file(options.script, options.args)
     if options.command == "run":
         return script.run(options.script, options.args)
     if options.command == "names":

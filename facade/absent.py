@@ -165,7 +165,6 @@ for _name, _below in DISTRIBUTED.items():
 
 _TRACE = "jit.export(f, inputs, path) writes a traced function, with its kernels"
 export = _room("export", _TRACE, "ExportedProgram", "Dim")
-onnx = _room("onnx", "ONNX files are not written yet; " + _TRACE, is_in_onnx_export=_no)
 _flex = _room(
     "nn.attention.flex_attention", "scaled_dot_product_attention(attn_mask=...) takes any mask", "BlockMask"
 )

@@ -32,6 +32,7 @@ ROOMS = {
     "jit.annotations": "facade.annotations",
     "library": "facade.library",
     "multiprocessing": "facade.multiprocessing",
+    "onnx": "exchange.onnx",
     "nn.attention.flex_attention": "facade.attention",
     "profiler": "profiler",
     "quasirandom": "facade.quasirandom",

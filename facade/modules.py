@@ -102,7 +102,6 @@ MODULES: dict[str, ModuleType] = {
     "nn.utils.clip_grad": nn.utils.clip,
     "nn.utils.convert_parameters": nn.utils.vector,
     "optim.swa_utils": swa_utils,
-    "onnx": absent.onnx,
     "overrides": overrides,
     "random": random,
     "nested": nested,

@@ -43,7 +43,7 @@ COMPILED = ("torchaudio", "torchtext")  # of which there is nothing here
 REMEDIES = {
     "torch.distributed": "run in one process",
     "torch.multiprocessing": "use Python's multiprocessing; tensors can be pickled",
-    "torch.onnx": "save the parameters with torch.save, or as a .safetensors file",
+    "torch.onnx": "torch.onnx.export writes a model, lamina.onnx.load reads one",
 }
 
 

@@ -1,0 +1,4 @@
+"""Formats that others read and write."""
+
+if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
+    raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.exchange")
