@@ -11,6 +11,15 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
 
 from .declared import OnnxError
 from .network import OnnxModule, load
-from .pytorch_export import ONNXProgram, export, is_in_onnx_export
+from .pytorch_export import ONNXProgram, OperatorExportTypes, TrainingMode, export, is_in_onnx_export
 
-__all__ = ["ONNXProgram", "OnnxError", "OnnxModule", "export", "is_in_onnx_export", "load"]
+__all__ = [
+    "ONNXProgram",
+    "OnnxError",
+    "OnnxModule",
+    "OperatorExportTypes",
+    "TrainingMode",
+    "export",
+    "is_in_onnx_export",
+    "load",
+]

@@ -11,8 +11,8 @@ import numpy as np
 from ...nn import Buffer, Module, Parameter
 from ...runtime import Tensor, tensor
 from .declared import Declared, Kind, OnnxError, Subgraph
-from .operators import OPERATORS
-from .operators.registry import Value, as_tensor
+from .opset import OPERATORS
+from .opset.registry import Value, as_tensor
 from .running import Model, Scope
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")  # what is trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import os
 import tempfile
@@ -16,6 +17,18 @@ from ...runtime import Tensor
 from .writing import OPSETS, write
 
 DEFAULT = 20  # the opset where none is asked for
+
+
+class TrainingMode(enum.Enum):
+    """What `training` of PyTorch's export is told; a module is written in the mode that it is in."""
+
+    EVAL, PRESERVE, TRAINING = range(3)
+
+
+class OperatorExportTypes(enum.Enum):
+    """What `operator_export_type` of PyTorch's export is told; ONNX's own operators are written."""
+
+    ONNX, ONNX_ATEN, ONNX_ATEN_FALLBACK, ONNX_FALLTHROUGH = range(4)
 
 
 class ONNXProgram:

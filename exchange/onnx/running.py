@@ -8,9 +8,9 @@ from typing import Any
 
 from ...ir.errors import LaminaError
 from .declared import Declared, Function, Node, OnnxError, Reference, Subgraph
-from .operators import OPERATORS
-from .operators.registry import Value, as_tensor, is_host
-from .operators.size_numbers import computed, with_sizes
+from .opset import OPERATORS
+from .opset.registry import Value, as_tensor, is_host
+from .opset.size_numbers import computed, with_sizes
 
 # What Python and NumPy raise where operands or attributes are not what an operator takes.
 UNFIT = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)

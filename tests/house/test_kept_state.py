@@ -17,7 +17,7 @@ KEPT = "keeps what it found out, which stays so"
 TABLE = "a table that is filled where modules are imported"
 REVIEWED = {
     "distributions/registry.py": "what it holds for a pair is read by a file that is interpreted",
-    "exchange/onnx/operators/registry.py": TABLE,
+    "exchange/onnx/opset/registry.py": TABLE,
     "ir/collector.py": "counts references, by which nothing is computed",
     "ir/dtypes.py": "the default dtype is part of what tells recordings apart",
     "ir/kernel/scalar.py": KEPT,

@@ -10,7 +10,7 @@ stay numbers; else they become tensors.  An operator that is `raw` gets operands
 
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(
-        f"{__name__} is a folder of Lamina's repository: write import lamina.exchange.onnx.operators"
+        f"{__name__} is a folder of Lamina's repository: write import lamina.exchange.onnx.opset"
     )
 
 from importlib import import_module
