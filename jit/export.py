@@ -74,7 +74,7 @@ def export(
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
     tried in a fresh process before it appears under its name.  A path that ends in `.onnx` becomes an ONNX
-    model (see onnx.export).
+    model (docs/onnx.md).
 
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's; for a

@@ -112,7 +112,7 @@ class _Outermost(Scope):
     """The scope of a model's own graph, which reads its weights where they are in the module."""
 
     def __init__(self, module: OnnxModule, *rest: Any):
-        Scope.__init__(self, *rest)
+        super().__init__(*rest)
         self.module = module
 
     def weight(self, name: str) -> Value:

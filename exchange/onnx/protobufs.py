@@ -11,7 +11,6 @@ from .declared import Declared, Kind, Node, Subgraph
 from .element_types import element_number
 
 try:
-    import onnx
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as error:  # an extra
     raise ImportError("lamina.onnx needs the package onnx: pip install 'lamina[onnx]'") from error
@@ -46,11 +45,6 @@ def places(weights: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
         found[name] = end, array.nbytes
         end += -(-array.nbytes // ALIGNED) * ALIGNED
     return found
-
-
-def checked(path: str) -> None:
-    """Raise what onnx does for a file that is none of its models."""
-    onnx.checker.check_model(path, full_check=False)
 
 
 def _graph(graph: Subgraph, location: str | None = None) -> Any:

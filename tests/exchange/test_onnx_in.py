@@ -201,6 +201,32 @@ def test_model_serves_all_sizes_by_one_recording():
     assert traced.counts()["recorded"] <= 2, traced.explain()
 
 
+MOVES = {
+    "Unsqueeze": ([helper.make_node("Unsqueeze", ["x", "axes"], ["y"])], {"axes": np.array([1])}),
+    "Squeeze": (
+        [
+            helper.make_node("Unsqueeze", ["x", "axes"], ["z"]),
+            helper.make_node("Squeeze", ["z", "axes"], ["y"]),
+        ],
+        {"axes": np.array([1])},
+    ),
+    "Flatten": ([helper.make_node("Flatten", ["x"], ["y"])], {}),
+    "Transpose": ([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2])], {}),
+    "Expand": ([helper.make_node("Expand", ["x", "to"], ["y"])], {"to": np.array([3, 1, 2, 2])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", MOVES)
+def test_moves_serve_all_sizes_by_one_recording(op):
+    nodes, weights = MOVES[op]
+    model = lamina.onnx.load(model_of(nodes, [tensor_of(["n", 2, 2])], [tensor_of(None, "y")], weights))
+    traced = lamina.jit.trace(model)
+    with lamina.no_grad():
+        for rows in range(2, 9):
+            assert lamina.equal(traced(lamina.ones(rows, 2, 2)), model(lamina.ones(rows, 2, 2)))
+    assert traced.counts()["recorded"] <= 2, traced.explain()
+
+
 def test_model_is_exported_for_all_sizes(tmp_path):
     model = lamina.onnx.load(small_network()[0])
     lamina.jit.export(model, tmp_path / "model.lam", lamina.ones(4, 2, 2), dynamic={0: {0: "rows"}})

@@ -67,23 +67,24 @@ def _axes(node: Node, axes: Value) -> list[int] | None:
 @operator("Squeeze", raw=True)
 def squeeze(node: Node, x: Value, axes: Value = None) -> Value:
     named, rank = _axes(node, axes), len(x.shape)
-    gone = {axis_of(axis, rank, node) for axis in named} if named is not None else None
-    if gone is not None and any(x.shape[axis] != 1 for axis in gone):
-        raise OnnxError(
-            f"Squeeze: not all of {sorted(gone)} are of size 1", f"shape: {[*x.shape]}", str(node)
-        )
-    kept = [n for axis, n in enumerate(x.shape) if (axis not in gone if gone is not None else n != 1)]
-    return x.reshape(tuple(kept))
+    sizes = [*x.shape]
+    ones = {axis for axis in range(rank) if sizes[axis] == 1}
+    gone = ones if named is None else {axis_of(axis, rank, node) for axis in named}
+    if gone - ones:
+        raise OnnxError(f"Squeeze: not all of {sorted(gone)} are of size 1", f"shape: {sizes}", str(node))
+    return x.reshape(tuple([sizes[axis] for axis in range(rank) if axis not in gone]))
 
 
 @operator("Unsqueeze", raw=True)
 def unsqueeze(node: Node, x: Value, axes: Value = None) -> Value:
     named = _axes(node, axes) or []
     rank = len(x.shape) + len(named)
-    new, sizes = {axis_of(axis, rank, node) for axis in named}, iter(x.shape)
+    new, sizes = {axis_of(axis, rank, node) for axis in named}, [*x.shape]
     if len(new) < len(named):
         raise OnnxError(f"Unsqueeze: an axis is twice among {named}", str(node))
-    return x.reshape(tuple(1 if axis in new else next(sizes) for axis in range(rank)))
+    for axis in sorted(new):
+        sizes.insert(axis, 1)
+    return x.reshape(tuple(sizes))
 
 
 @operator("Flatten", raw=True)
