@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 import re
 import textwrap
 from functools import cache
@@ -168,8 +169,9 @@ def page() -> str:
             WIDTH,
         ),
     ]
-    late = {*ROOMS, *FUNCTIONS, "ops"}  # that nobody may have asked for yet
-    every = {*dir(importlib.import_module(ROOT)), *late}
+    package = importlib.import_module(ROOT)
+    rooms = {room.name for room in pkgutil.iter_modules(package.__path__)}
+    every = {*dir(package), *ROOMS, *FUNCTIONS, "ops", *rooms}  # what nobody may have asked for yet too
     own = sorted(name for name in every if not name.startswith("_") and "." not in name)
     beyond = [name for name in own if name not in pytorch_names()["torch"]]
     parts += ["", "## Names of lamina alone", ""]
