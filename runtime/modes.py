@@ -151,9 +151,12 @@ def _settle(mine: dict[str, Any]) -> None:
             WITHIN.discard(mark)
         CHANGED.discard(mark)
         return
-    if mine["entered"]:
+    entered = (*mine["entered"],)
+    if len(entered) == 1 and not changed:
+        changed = entered[0][1]
+    elif entered:
         changed = changed.copy()
-        for _, changes in (*mine["entered"],):
+        for _, changes in entered:
             changed.update(changes)
     if changed == _NO_GRADIENTS and not WITHIN:  # the usual block
         CHANGED.add(mark)
