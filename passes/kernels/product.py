@@ -277,6 +277,11 @@ class Convolution:
     def depthwise(self) -> bool:
         return self.channel is None and self.group == self.out
 
+    @property
+    def of_one_channel(self) -> bool:
+        """Whether each sum is over one window of one image."""
+        return self.channel is None and self.group is None
+
     def __str__(self) -> str:
         """What a schedule is chosen by."""
         moved = [("stride", self.stride), ("padding", self.padding), ("dilation", self.dilation)]
@@ -302,7 +307,8 @@ def _convolution(found: Product, image: Read, kernels: Read) -> Convolution | No
     if n != Affine() and batch not in parallel or inner != Affine() and channel not in summed:
         return None
     group = plain(c) if channel is None else None
-    if out is None or out not in parallel or (plain(c) != channel if channel else group != out):
+    fits = plain(c) == channel if channel else group == out or c == Affine()  # the last: it has one channel
+    if out is None or out not in parallel or not fits:
         return None
     tap_names = [plain(tap) for tap in taps]
     if any(tap != Affine() and name not in summed for tap, name in zip(taps, tap_names, strict=True)):
