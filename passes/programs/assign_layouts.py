@@ -19,6 +19,7 @@ other, so that it is hoisted with all that depends on weights alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -49,8 +50,8 @@ from .pack_convolution import Direct, direct
 from .program import Array, Call, Program, Step
 
 MOST_TAPS = 16  # of a window that is unrolled
-# Of a window whose sums take no longer than copying them: 28 x 28 by 3 x 3 to 16 channels took 4.9 us on plain
-# arrays and 7.5 by blocks and a copy, 128 x 128 by 9 x 9 to 32 channels 740 and 490 (Xeon, 2026-11-27).
+# Of a window whose sums take no longer than copying them: 28 x 28 by 3 x 3 to 16 channels took 4.9 us on
+# plain arrays and 7.5 by blocks and a copy, 128 x 128 by 9 x 9 to 32 channels 740 and 490 (Xeon, 2026-11-27).
 FEW_TAPS = 25
 
 
@@ -78,7 +79,7 @@ class _Assignment:
     """Walks a program once.
 
     plain, blocked: which of the new arrays hold an old one, in each form.  made_blocked: the old ones that
-    are computed in blocks.
+    are computed in blocks.  readers: of each of the old ones, how many steps.
     """
 
     def __init__(self, program: Program, target: Target, options: Options):
@@ -87,6 +88,7 @@ class _Assignment:
         self.plain: dict[Array, Array] = {a: a for a in (*program.params, *program.constants)}
         self.blocked: dict[Array, Array] = {}
         self.made_blocked: set[Array] = set()
+        self.readers = Counter(a for step in program.steps for a in {*step.inputs} if a is not None)
         self.constants: dict[Array, np.ndarray] = dict(program.constants)
         self.packed: dict[tuple[Array, str], Array] = {}
         self.tables: dict[int, Array] = {}
@@ -196,15 +198,22 @@ class _Assignment:
     def stays_plain(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
         """Whether it does better between plain arrays.
 
-        A product of matrices, where blocks would cost a copy at both ends; and an image of one channel, whose
-        rows are as good as blocks, where a copy follows or most lanes of a block would be padding.
+        Few channels, as half of a block or more would be padding (8 to 8 of them on 28 x 28 take 8 us so,
+        and 14 by blocks; Xeon, 2026-11-27), but for images that a gradient will read too.  And what would be
+        copied at both ends: a product of matrices, and small windows of one channel, whose rows are as good
+        as blocks.
         """
-        ends = set(step.outputs) <= set(self.old.results)
-        if roles.of_one_channel and roles.stride[-1] == 1:
-            copied = ends and prod(map(int, roles.window)) <= FEW_TAPS
-            return copied or 2 * int(kernel.extents[roles.out]) <= self.target.lanes
+        channels, outs = (int(kernel.extents[axis]) if axis else 1 for axis in (roles.channel, roles.out))
+        image = next(a for a, b in zip(step.inputs, kernel.inputs, strict=True) if b.name == roles.input)
+        assert image is not None
+        if roles.group is None and 2 * max(channels, outs) <= self.target.lanes and self.readers[image] == 1:
+            return True
+        if not set(step.outputs) <= set(self.old.results):
+            return False
+        if roles.of_one_channel:
+            return roles.stride[-1] == 1 and prod(map(int, roles.window)) <= FEW_TAPS
         plain = self.made_blocked.isdisjoint(a for a in step.inputs if a is not None)
-        return roles.is_pointwise and plain and ends
+        return roles.is_pointwise and plain
 
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
         how = None
