@@ -6,12 +6,9 @@ from typing import Any
 
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
+from ..ir.ops.alignments import NEVER
 from ..runtime import Tensor, ops, tensor
 from ..runtime.modes import unheard
-
-# Stands for log(0): its exponential is 0 in every dtype with float32's range, and unlike -inf its differences
-# are numbers, so that no gradient is a NaN.
-NEVER = -1e30
 
 
 def _lengths(call: str, given: Any, most: int, batch: int) -> Tensor:
@@ -80,16 +77,12 @@ def ctc_loss(
     another = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
     may_skip = ops.pad(another, (2 - max(0, 2 - width), 0), value=False)
     emitted = log_probs.gather(2, labels.unsqueeze(0).expand(steps, batch, width))
-    alpha = ops.where(ops.arange(width) < 2, emitted[0], NEVER) if steps else emitted.sum(0)
-    rows = [alpha]
-    for t in range(1, steps):
-        one = ops.pad(alpha, (1, 0), value=NEVER)[:, :width]
-        two = ops.where(may_skip, ops.pad(alpha, (2, 0), value=NEVER)[:, :width], NEVER)
-        alpha = ops.logsumexp(ops.stack([alpha, one, two]), 0) + emitted[t]
-        rows.append(alpha)
     # Where each sequence ends: after its last label, or the blank behind it.
-    at = ops.where(reach == 0, 0, reach - 1).reshape(1, batch, 1).expand(1, batch, width)
-    last = ops.stack(rows).gather(0, at).squeeze(0)
+    if steps:
+        at = ops.where(reach == 0, 0, reach - 1).reshape(1, batch, 1).expand(1, batch, width)
+        last = ops.ctc_paths(emitted, may_skip.to(emitted.dtype)).gather(0, at).squeeze(0)
+    else:
+        last = emitted.sum(0)
     ends = ops.stack([2 * sizes, ops.where(sizes == 0, 0, 2 * sizes - 1)], 1)
     real = ops.stack([sizes >= 0, sizes > 0], 1)
     both = ops.where(real, last.gather(1, ends), NEVER)

@@ -101,9 +101,9 @@ publish(FUNCTIONS["mm"], "mm", "spmm", "dsmm")  # as products of sparse matrices
 
 # Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
 _WITHIN = frozenset((
-    "attention", "attention_backward", "avg_pool_grad", "basic_index", "batch_norm_eval",
+    "attention", "attention_backward", "avg_pool_grad", "band_scan", "basic_index", "batch_norm_eval",
     "batch_norm_train", "binary_cross_entropy_elements", "cast", "col2im", "constant_pad", "contiguous",
-    "conv_input_grad", "conv_weight_grad", "copy", "expand", "expand_as", "getitem", "gru_gates",
+    "conv_input_grad", "conv_weight_grad", "copy", "ctc_paths", "expand", "expand_as", "getitem", "gru_gates",
     "gru_layer", "gru_layer_backward", "im2col", "indefinite_minor", "index", "ldl_parts", "ldl_solved",
     "linear_recurrence", "lstm_gates", "lstm_layer", "lstm_layer_backward", "max_dim", "median_all",
     "median_dim", "min_dim", "nanmedian_all", "new_empty", "new_full", "new_ones", "new_zeros",
