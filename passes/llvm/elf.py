@@ -1,12 +1,14 @@
-"""Makes a shared object of one relocatable object (ELF64; x86-64 or AArch64), without a linker.
+"""Makes a shared object of relocatable objects (ELF64; x86-64 or AArch64), without a linker.
 
     emit_object(text, target, pic=True) -> shared_object(...) -> ctypes.CDLL
 
 The file has three parts, each a page apart: what is read (headers, symbols, relocations, constants), what is
 run (code, and a stub for each function of another library), what is written (the dynamic table, the global
-offset table, data).  Only what LLVM emits for kernels is understood; anything else is refused.  The object
-says itself what kind of machine it is for; what that decides stands in `_Machine`.  Of AArch64, objects were
-loaded and run under emulation, by glibc's loader.
+offset table, pointers in constants, which the loader fills in and then has only read; data).  Sections are
+described behind them (`elf_sections.py`), for linkers that programs in C are made with.  Only what LLVM emits
+for kernels is understood; anything else is refused.  The objects say themselves what kind of machine they are
+for; what that decides stands in `elf_machines.py`.  Of AArch64, objects were loaded and run under emulation,
+by glibc's loader.
 
 Source: System V Application Binary Interface, AMD64 Architecture Processor Supplement, version 1.0; ELF for
 the Arm 64-bit Architecture, 2024Q3; Tool Interface Standard, Executable and Linking Format, version 1.2.
@@ -15,98 +17,23 @@ the Arm 64-bit Architecture, 2024Q3; Tool Interface Standard, Executable and Lin
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.errors import KernelError
+from .elf_machines import MACHINES, Machine
+from .elf_sections import Header, described
 
 # Kinds of sections and their flags; entries of the dynamic table.
-SYMTAB, RELA, NOBITS = 2, 4, 8
+PROGBITS, SYMTAB, STRTAB, RELA, HASH, DYNAMIC_TABLE, NOBITS, DYNSYM = 1, 2, 3, 4, 5, 6, 8, 11
 WRITE, ALLOC, EXEC = 1, 2, 4
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_RELAENT = 1, 4, 5, 6, 7, 8, 9
 DT_STRSZ, DT_SYMENT, DT_SONAME = 10, 11, 14
-LOAD, DYNAMIC, STACK = 1, 2, 0x6474E551
-
-
-class _Machine(ABC):
-    """What a kind of processor decides.
-
-    number: as ELF names it.  page: the largest that Linux has there.  absolute, symbolic, relative: the
-    relocations that are left to the loader: a pointer to a symbol in data, one in the global offset table,
-    one to what moves with the file.  through_got, calls, direct: the kinds that ask for a symbol's place in
-    that table, for a function of whatever library, and for what the object itself defines.
-    """
-
-    number: int
-    page: int
-    absolute: int
-    symbolic: int
-    relative: int
-    through_got: frozenset[int]
-    calls: frozenset[int]
-    direct: frozenset[int] = frozenset()
-
-    @abstractmethod
-    def stub(self, at: int, got: int) -> bytes:
-        """The code at `at`, of 16 bytes at most, that goes on where the pointer at `got` leads."""
-
-    @abstractmethod
-    def fill(self, out: bytearray, kind: int, at: int, to: int) -> None:
-        """Let what stands at `at` refer to `to`."""
-
-
-class _X86(_Machine):
-    number, page = 62, 4096
-    absolute, symbolic, relative = 1, 6, 8  # 64, GLOB_DAT, RELATIVE
-    through_got = frozenset((9, 41, 42))  # GOTPCREL and its two relaxable forms
-    calls = frozenset((2, 4))  # PC32, PLT32
-
-    def stub(self, at: int, got: int) -> bytes:
-        return b"\xff\x25" + struct.pack("<i", got - (at + 6))  # jmp *got(%rip)
-
-    def fill(self, out: bytearray, kind: int, at: int, to: int) -> None:
-        struct.pack_into("<i", out, at, to - at)
-
-
-class _AArch64(_Machine):
-    number, page = 183, 1 << 16
-    absolute, symbolic, relative = 257, 1025, 1027  # ABS64, GLOB_DAT, RELATIVE
-    through_got = frozenset((311, 312))  # ADR_GOT_PAGE, LD64_GOT_LO12_NC
-    calls = frozenset((282, 283))  # JUMP26, CALL26
-    _PAGES = frozenset((275, 311))  # ADR_PREL_PG_HI21, ADR_GOT_PAGE
-    # the low 12 bits, in units of so many bytes: ADD_ABS_LO12_NC, LDST8, 16, 32, 64 and 128_ABS_LO12_NC
-    _LOW = {277: 1, 278: 1, 284: 2, 285: 4, 286: 8, 299: 16, 312: 8}
-    direct = frozenset((275, *_LOW)) - through_got
-
-    def stub(self, at: int, got: int) -> bytes:
-        code = bytearray(struct.pack("<3I", 0x90000010, 0xF9400211, 0xD61F0220))
-        for kind, where in ((275, 0), (286, 4)):  # adrp x16, got; ldr x17, [x16, got]; br x17
-            self._insert(code, where, *self._field(kind, at + where, got))
-        return bytes(code)
-
-    def fill(self, out: bytearray, kind: int, at: int, to: int) -> None:
-        self._insert(out, at, *self._field(kind, at, to))
-
-    def _field(self, kind: int, at: int, to: int) -> tuple[int, int]:
-        """The bits of the instruction at `at` that refer to `to`, and which bits these are."""
-        if kind in self._LOW:
-            return to % 4096 // self._LOW[kind] << 10, 0xFFF << 10
-        if kind in self._PAGES:
-            pages = (to >> 12) - (at >> 12)
-            return (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5, 3 << 29 | 0x7FFFF << 5
-        words = to - at >> 2  # up to 128 MiB
-        if not -(1 << 25) <= words < 1 << 25:
-            raise KernelError("code of more than 128 MiB does not reach all of its functions")
-        return words & 0x3FFFFFF, 0x3FFFFFF
-
-    @staticmethod
-    def _insert(out: bytearray, at: int, bits: int, mask: int) -> None:
-        (word,) = struct.unpack_from("<I", out, at)
-        struct.pack_into("<I", out, at, word & ~mask | bits)
-
-
-_MACHINES = {machine.number: machine for machine in (_X86(), _AArch64())}
+LOAD, DYNAMIC, STACK, RELRO = 1, 2, 0x6474E551, 0x6474E552
+SEGMENTS = 6
+TEXT = 6  # the section of code, among those that are described
+ABSOLUTE, COMMON = 0xFFF1, 0xFFF2  # in place of a symbol's section
+WEAK = 2  # of a symbol that may be missing
 
 
 @dataclass
@@ -124,6 +51,11 @@ class _Section:
     @property
     def kept(self) -> bool:
         return bool(self.flags & ALLOC) and self.size > 0 and self.name != ".eh_frame"
+
+    @property
+    def is_filled_once(self) -> bool:
+        """Whether it is written by the loader alone."""
+        return self.name.startswith(".data.rel.ro")
 
 
 @dataclass
@@ -151,21 +83,29 @@ class _Relocation:
 
 @dataclass
 class _Object:
-    machine: _Machine
+    machine: Machine
     sections: list[_Section]
     symbols: list[_Symbol]
     relocations: list[_Relocation] = field(default_factory=list)
 
 
 def shared_object(
-    data: bytes, exports: Iterable[str], name: str, needed: tuple[str, ...] = ("libm.so.6", "libc.so.6")
+    data: bytes | Sequence[bytes],
+    exports: Iterable[str],
+    name: str,
+    needed: tuple[str, ...] = ("libm.so.6", "libc.so.6"),
+    blobs: Mapping[str, bytes] = {},
+    functions: Mapping[str, bytes] = {},
 ) -> bytes:
     """The shared object that defines `exports`.
 
-    data: position-independent code.  needed: the libraries that its other functions come from.  Raises
-    KernelError for an object it does not understand, or that lacks an export.
+    data: position-independent code, as one object or several, which see each other's global symbols where
+    they lack them.  needed: the libraries that its other functions come from.  blobs: constants by symbols,
+    each of which begins on a page; functions: machine code.  Raises KernelError for an object it does not
+    understand, that lacks an export, or that does not reach all of it.
     """
-    parsed = _parsed(data)
+    objects = [_parsed(each) for each in ([data] if isinstance(data, bytes) else data)]
+    parsed = _joined(objects, blobs, functions)
     wanted = set(exports)
     defined = [i for i, s in enumerate(parsed.symbols) if s.section and s.is_global and s.name in wanted]
     missing = wanted - {parsed.symbols[i].name for i in defined}
@@ -174,9 +114,47 @@ def shared_object(
     return _Layout(parsed, defined, name, needed).written()
 
 
+def undefined(data: bytes) -> set[str]:
+    """The symbols that an object takes from elsewhere."""
+    parsed = _parsed(data)
+    used = {r.symbol for r in parsed.relocations if not parsed.symbols[r.symbol].section}
+    return {parsed.symbols[at].name for at in used}
+
+
+def _joined(objects: list[_Object], blobs: Mapping[str, bytes], functions: Mapping[str, bytes]) -> _Object:
+    """The objects as one.  A global symbol that several define is each one's own."""
+    machine = objects[0].machine
+    whole = _Object(machine, [_Section("", 0, 0, 0, 0, 0, 1, b"")], [])
+    for name, body in {**blobs, **functions}.items():
+        section, flags, align = (".text", EXEC, 16) if name in functions else (".rodata", 0, machine.page)
+        whole.symbols.append(_Symbol(name, 1 << 4, True, len(whole.sections), 0, len(body)))
+        whole.sections.append(_Section(section, PROGBITS, ALLOC | flags, len(body), 0, 0, align, body))
+    for each in objects:
+        if each.machine is not machine:
+            raise KernelError("the objects of one shared object are for one kind of processor")
+        sections, symbols = len(whole.sections), len(whole.symbols)
+        whole.sections += each.sections
+        for symbol in each.symbols:
+            symbol.section += sections if 0 < symbol.section < ABSOLUTE else 0
+            whole.symbols.append(symbol)
+        for r in each.relocations:
+            r.section, r.symbol = r.section + sections, r.symbol + symbols
+            whole.relocations.append(r)
+    known: dict[str, int] = {}
+    for at, symbol in enumerate(whole.symbols):
+        if symbol.section and symbol.is_global:
+            known.setdefault(symbol.name, at)
+    first: dict[str, int] = {}  # what several objects lack is one symbol
+    for r in whole.relocations:
+        symbol = whole.symbols[r.symbol]
+        if not symbol.section:
+            r.symbol = known.get(symbol.name, first.setdefault(symbol.name, r.symbol))
+    return whole
+
+
 def _parsed(data: bytes) -> _Object:
     kind, number = struct.unpack_from("<HH", data, 16) if data[:6] == b"\x7fELF\x02\x01" else (0, 0)
-    if kind != 1 or number not in _MACHINES:
+    if kind != 1 or number not in MACHINES:
         raise KernelError("a relocatable ELF64 object for x86-64 or AArch64 is needed")
     (headers,) = struct.unpack_from("<Q", data, 40)
     count, names_at = struct.unpack_from("<HH", data, 60)
@@ -194,11 +172,11 @@ def _parsed(data: bytes) -> _Object:
     symbols = []
     for at in range(0, table.size, 24):
         label, info, other, section, value, size = struct.unpack_from("<IBBHQQ", table.data, at)
-        if section == 0xFFF2 or info & 15 == 6:
+        if section == COMMON or info & 15 == 6:
             raise KernelError("common and thread-local symbols are not understood")
         text = _text(sections[table.link].data, label)
         symbols.append(_Symbol(text, info, bool(other & 3), section, value, size))
-    found = _Object(_MACHINES[number], sections, symbols)
+    found = _Object(MACHINES[number], sections, symbols)
     for section in sections:
         if section.kind == RELA and sections[section.info].kept:
             for at in range(0, section.size, 24):
@@ -243,7 +221,7 @@ class _Layout:
         absolute = sum(r.kind == self.machine.absolute for r in parsed.relocations)
         kept = [s for s in parsed.sections if s.kept]
         # ---- read
-        self.symbols_at = _up(64 + 56 * 5, 8)
+        self.symbols_at = _up(64 + 56 * SEGMENTS, 8)
         self.strings_at = self.symbols_at + 24 * (len(self.dynamic) + 1)
         self.hash_at = _up(self.strings_at + len(self.strings), 8)
         self.rela_at = _up(self.hash_at + 4 * (3 + len(self.dynamic) + 1), 8)
@@ -259,8 +237,14 @@ class _Layout:
         self.data_at = _up(self.code_end, page)
         self.got_at = self.data_at + 16 * (len(needed) + 10)
         at = self.got_at + 8 * len(self.got)
-        at = self.file_end = self._place([s for s in kept if s.flags & WRITE and s.kind != NOBITS], at)
-        self.memory_end = self._place([s for s in kept if s.flags & WRITE and s.kind == NOBITS], at)
+        written = [s for s in kept if s.flags & WRITE]
+        at = self.filled_end = self._place([s for s in written if s.is_filled_once], at)
+        written = [s for s in written if not s.is_filled_once]
+        if written:  # what the loader protects is whole pages
+            at = self.filled_end = _up(at, page)
+        self.own_at = at
+        at = self.file_end = self._place([s for s in written if s.kind != NOBITS], at)
+        self.memory_end = self._place([s for s in written if s.kind == NOBITS], at)
 
     @staticmethod
     def _place(sections: list[_Section], at: int) -> int:
@@ -284,8 +268,9 @@ class _Layout:
         entries = self._dynamic_table()
         for n, entry in enumerate(entries):
             struct.pack_into("<QQ", out, self.data_at + 16 * n, *entry)
-        self._headers(out, 16 * len(entries))
-        return bytes(out)
+        behind, headers = described(self._sections(16 * len(entries)), self.file_end)
+        self._headers(out, 16 * len(entries), headers)
+        return bytes(out) + behind
 
     def _symbols(self, out: bytearray) -> None:
         for n, index in enumerate(self.dynamic, 1):
@@ -293,8 +278,8 @@ class _Layout:
             label = self.string_at[symbol.name]
             mine = bool(symbol.section)
             value = self.address(index) if mine else 0
-            info = symbol.info if mine else 0x12  # a global function
-            fields = label, info, 0, int(mine), value, symbol.size
+            info = symbol.info if mine else (WEAK if symbol.info >> 4 == WEAK else 1) << 4 | 2  # a function
+            fields = label, info, 0, TEXT if mine else 0, value, symbol.size
             struct.pack_into("<IBBHQQ", out, self.symbols_at + 24 * n, *fields)
         count = len(self.dynamic) + 1
         # one bucket, whose chain leads from the last symbol to the first
@@ -341,7 +326,24 @@ class _Layout:
             (DT_RELA, self.rela_at), (DT_RELASZ, self.rela_size), (DT_RELAENT, 24), (0, 0),
         ]  # fmt: skip
 
-    def _headers(self, out: bytearray, dynamic: int) -> None:
+    def _sections(self, dynamic: int) -> list[Header]:
+        """What linkers and tools are told of, in the order of addresses; TEXT is the number of code."""
+        alloc, count = ALLOC, len(self.dynamic) + 1
+        read, data = self.rela_at + self.rela_size, self.data_at + dynamic
+        return [
+            Header(".dynsym", DYNSYM, alloc, self.symbols_at, 24 * count, 2, 1, 8, 24),
+            Header(".dynstr", STRTAB, alloc, self.strings_at, len(self.strings)),
+            Header(".hash", HASH, alloc, self.hash_at, 4 * (3 + count), 1, 0, 8, 4),
+            Header(".rela.dyn", RELA, alloc, self.rela_at, self.rela_size, 1, 0, 8, 24),
+            Header(".rodata", PROGBITS, alloc, read, self.read_end - read),
+            Header(".text", PROGBITS, alloc | EXEC, self.code_at, self.code_end - self.code_at, align=16),
+            Header(".dynamic", DYNAMIC_TABLE, alloc | WRITE, self.data_at, dynamic, 2, 0, 8, 16),
+            Header(".data.rel.ro", PROGBITS, alloc | WRITE, data, self.filled_end - data, align=8),
+            Header(".data", PROGBITS, alloc | WRITE, self.own_at, self.file_end - self.own_at, align=8),
+            Header(".bss", NOBITS, alloc | WRITE, self.file_end, self.memory_end - self.file_end, align=8),
+        ]
+
+    def _headers(self, out: bytearray, dynamic: int, sections: tuple[int, int, int]) -> None:
         written, reserved = self.file_end - self.data_at, self.memory_end - self.data_at
         code, page = self.code_end - self.code_at, self.machine.page
         segments = (
@@ -350,10 +352,12 @@ class _Layout:
             (LOAD, 6, self.data_at, self.data_at, self.data_at, written, reserved, page),
             (DYNAMIC, 6, self.data_at, self.data_at, self.data_at, dynamic, dynamic, 8),
             (STACK, 6, 0, 0, 0, 0, 0, 16),  # a stack that can't be run
+            (RELRO, 4, self.data_at, self.data_at, self.data_at, *[self.filled_end - self.data_at] * 2, 1),
         )
         for n, segment in enumerate(segments):
             struct.pack_into("<IIQQQQQQ", out, 64 + 56 * n, *segment)
         identity = b"\x7fELF\x02\x01\x01" + bytes(9)
+        at, count, names = sections
         out[:64] = identity + struct.pack(
-            "<HHIQQQIHHHHHH", 3, self.machine.number, 1, 0, 64, 0, 0, 64, 56, len(segments), 64, 0, 0
+            "<HHIQQQIHHHHHH", 3, self.machine.number, 1, 0, 64, at, 0, 64, 56, SEGMENTS, 64, count, names
         )

@@ -303,9 +303,9 @@ def test_such_a_machine_has_it(monkeypatch):
 
 # ---- planted bugs
 def test_an_object_relocated_wrongly_is_seen(monkeypatch, emulator):
-    from lamina.passes.llvm import elf
+    from lamina.passes.llvm import elf_machines
 
-    monkeypatch.setitem(elf._AArch64._LOW, 299, 8)  # LDST128 in units of eight bytes
+    monkeypatch.setitem(elf_machines._AArch64._LOW, 299, 8)  # LDST128 in units of eight bytes
     code = code_of(call_of(PROBES["softmax"].kernel.replace(name="other"), schedule("vectorise(j, 3)")), NEON)
     (x,) = PROBES["softmax"].arrays()
     y = guarded(np.zeros_like(x))
