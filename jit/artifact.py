@@ -29,6 +29,7 @@ import numpy as np
 from ..ir.dims import Condition, Dim, facts, hints, limits
 from ..ir.errors import KernelError, LaminaError, Unsayable
 from ..ir.graph import Graph
+from ..ir.kernel.affine import Extent
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
 from ..ir.table import as_params
@@ -38,7 +39,7 @@ from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
 from ..passes.llvm.elf import shared_object
 from ..passes.llvm.link import Linked, link
-from ..passes.llvm.native_manifest import Native
+from ..passes.llvm.native_manifest import Native, NativeManifest
 from ..passes.llvm.sized import Sized
 from ..passes.pipeline import Options, to_program
 from ..passes.programs.host_parts import Check
@@ -201,6 +202,19 @@ def programs(graph: Graph, count: int, target: Target) -> tuple[Program, Program
     return program, *prologue(program, frozen)
 
 
+def weights_of(program: Program, first: Program, main: Program, count: int) -> tuple[list[int], list[int]]:
+    """Which weights, by number, the prologue takes, and which the main program takes as they are.
+
+    The main program takes the inputs, those weights that it reads as they are, then the prologue's results.
+    """
+    position = {array: n - count for n, array in enumerate(program.params) if n >= count}
+    kept = [position[a] for a in main.params if a in position]
+    behind = main.params[count + len(kept) :]
+    if main.params[:count] != program.params[:count] or not position.keys().isdisjoint(behind):
+        raise KernelError(f"{program.name}: the prologue put the params into another order")
+    return [position[a] for a in first.params], kept
+
+
 def _level(
     graph: Graph, count: int, level: str, tuned: Sequence[Tuned], sizes: Sizes | None
 ) -> tuple[dict[str, Any], bytes, dict[str, np.ndarray]]:
@@ -213,51 +227,69 @@ def _level(
     exports = ["lamina_pool_worker", "lamina_pool_launch"]
     constants = {}
     for name, part in parts.items():
-        linked, about[name] = _linked(part, target, f"lamina_{name}", sizes if name == "main" else None)
-        for each in linked:
+        code = code_of_program(part, target, f"lamina_{name}", sizes if name == "main" else None)
+        about[name] = _about(code)
+        for each, _ in code.variants:
             texts |= dict.fromkeys(each.texts)
             exports += each.manifest.symbols
-        names = about[name]["constants"] = [f"{level}/{name}/{n}" for n in range(len(linked[0].constants))]
-        constants |= dict(zip(names, linked[0].constants, strict=True))
-    # The main program takes the inputs, those weights that it reads as they are, then the prologue's results.
-    position = {array: n - count for n, array in enumerate(program.params) if n >= count}
-    about["frozen"] = [position[a] for a in parts["prologue"].params]
-    mine = parts["main"].params
-    about["kept"] = [position[a] for a in mine if a in position]
-    behind = mine[count + len(about["kept"]) :]
-    if mine[:count] != program.params[:count] or not position.keys().isdisjoint(behind):
-        raise KernelError(f"{program.name}: the prologue put the params into another order")
+        data = code.variants[0][0].constants
+        names = about[name]["constants"] = [f"{level}/{name}/{n}" for n in range(len(data))]
+        constants |= dict(zip(names, data, strict=True))
+    about["frozen"], about["kept"] = weights_of(program, before, parts["main"], count)
     data = emit_position_independent(texts, target)
     return about, shared_object(data, exports, f"{level}.so"), constants
 
 
-def _linked(
-    program: Program, target: Target, entry: str, sizes: Sizes | None
-) -> tuple[list[Linked], dict[str, Any]]:
-    """A program as code, and what the manifest says of it: for open sizes several that serve all together."""
+@dataclass(frozen=True)
+class ProgramCode:
+    """A program as native code alone.
+
+    variants: for open sizes several that serve all together, with each what it takes: extents, and what they
+    must at least be; the last takes nothing.  offsets: names in their formulas, and what each is the greatest
+    of; none where sizes are numbers.
+    """
+
+    variants: list[tuple[Linked, tuple[tuple[Extent, int], ...]]]
+    offsets: Mapping[str, Sequence[Extent]] | None = None
+
+
+def code_of_program(program: Program, target: Target, entry: str, sizes: Sizes | None) -> ProgramCode:
+    """The code of a program, whose functions' names begin with `entry`.  Raises ExportError."""
     if sizes is None:
-        linked = link(program, target, entry)
-        return [linked], _about(linked)
-    sized = Sized(program, target)
-    try:
-        found = [*sized.variants(entry)]
-    except Unsayable as error:
-        raise ExportError(
-            f"export(dynamic): {error.rule.partition(': ')[2]}, and a file's code serves all sizes",
-            "leave that out of the traced function, or export without dynamic",
-        ) from None
-    about = _about(found[0][0])
-    del about["entries"]
-    about["offsets"] = [[name, _plain(ends)] for name, ends in sized.plan.offsets.items()]
+        found = ProgramCode([(link(program, target, entry), ())])
+    else:
+        sized = Sized(program, target)
+        try:
+            found = ProgramCode([*sized.variants(entry)], sized.plan.offsets)
+        except Unsayable as error:
+            raise ExportError(
+                f"export(dynamic): {error.rule.partition(': ')[2]}, and a file's code serves all sizes",
+                "leave that out of the traced function, or export without dynamic",
+            ) from None
+    need_native(found.variants[0][0].manifest)
+    return found
+
+
+def _about(code: ProgramCode) -> dict[str, Any]:
+    """What the manifest says of a program."""
+    manifest = code.variants[0][0].manifest
+    about: dict[str, Any] = {
+        "params": _kinds(manifest.params),
+        "results": _kinds(manifest.results),
+        "arena": _plain([manifest.arena])[0],
+    }
+    if code.offsets is None:
+        return about | {"entries": manifest.symbols}
+    about["offsets"] = [[name, _plain(ends)] for name, ends in code.offsets.items()]
     about["variants"] = [
         {
             "entries": each.manifest.symbols,
             "numbers": _plain(each.manifest.numbers),
             "least": [[str(extent), n] for extent, n in least],
         }
-        for each, least in found
+        for each, least in code.variants
     ]
-    return [each for each, _ in found], about
+    return about
 
 
 def _plain(dims: Iterable[Any]) -> list[Any]:
@@ -269,8 +301,8 @@ def _kinds(kinds: Iterable[tuple[str, tuple]]) -> list:
     return [[dtype, _plain(shape)] for dtype, shape in kinds]
 
 
-def _about(linked: Linked) -> dict[str, Any]:
-    manifest = linked.manifest
+def need_native(manifest: NativeManifest) -> None:
+    """Raise ExportError for a program of which Python runs a part."""
     for part in manifest.parts:
         if isinstance(part, Check):
             name = parse_kernel(part.text).name
@@ -284,12 +316,6 @@ def _about(linked: Linked) -> dict[str, Any]:
                 f"export: {op} has no kernel, and an exported model runs native code alone",
                 "leave it out of the traced function, and call it on the model's outputs",
             )
-    return {
-        "params": _kinds(manifest.params),
-        "results": _kinds(manifest.results),
-        "arena": _plain([manifest.arena])[0],
-        "entries": manifest.symbols,
-    }
 
 
 def loader_text() -> bytes:

@@ -51,7 +51,8 @@ BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify,
 
 # By the suffix of a path: the module, above this one, whose `write` makes such a file of a function, the
 # path, the example and `dynamic`.
-FORMATS = {".onnx": "exchange.onnx.writing"}
+FORMATS = {".onnx": "exchange.onnx.writing", ".so": "exchange.c_library.writing"}
+WITHOUT_CODE = {".onnx"}
 ROOT = __name__.partition(".")[0]
 
 
@@ -61,6 +62,7 @@ def export(
     *example: Any,
     levels: Sequence[str] | None = None,
     dynamic: Mapping[Any, Any] | None = None,
+    **options: Any,
 ) -> None:
     """Write what `function` does on arguments of these kinds as one file.
 
@@ -74,23 +76,26 @@ def export(
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
     tried in a fresh process before it appears under its name.  A path that ends in `.onnx` becomes an ONNX
-    model (docs/onnx.md).
+    model (docs/onnx.md), one that ends in `.so` a C library (docs/c_library.md); options: that such a format
+    has besides.
 
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's; for a
     size that can't change, and where the function does something else for sizes that `dynamic` says.  Raises
     ArgumentError, DimError for what names no size.
     """
-    if (module := FORMATS.get(Path(os.fsdecode(path)).suffix)) is not None:
-        if levels is not None:
+    suffix = Path(os.fsdecode(path)).suffix
+    if (module := FORMATS.get(suffix)) is not None:
+        if levels is not None and suffix in WITHOUT_CODE:
             raise ArgumentError(f"export(levels): {os.fspath(path)} holds no code for levels of CPUs")
-        return import_module(f"{ROOT}.{module}").write(function, path, *example, dynamic=dynamic)
-    chosen = tuple(levels or artifact.own_levels())
-    if unknown := set(chosen) - artifact.LEVELS.keys():
-        raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
+        options |= {} if levels is None else {"levels": levels}
+        return import_module(f"{ROOT}.{module}").write(function, path, *example, dynamic=dynamic, **options)
+    if options:
+        raise ArgumentError(f"export({', '.join(options)}): {os.fspath(path)} is of a format without such")
+    chosen = levels_of(levels)
     found = captured(function, path, example, dynamic)
     with found.known():
-        graph, weights = _frozen(found.graph, found.recording, found.call)
+        graph, weights = frozen(found.graph, found.recording, found.call)
     with replacing(os.fspath(path)) as file:
         with found.known():
             artifact.write(
@@ -100,6 +105,14 @@ def export(
         _tried(file.name, found.arrays, found.expected)
         for arrays, expected in found.others():
             _tried(file.name, arrays, expected)
+
+
+def levels_of(levels: Sequence[str] | None) -> tuple[str, ...]:
+    """The levels that a file is to have code for.  Raises ArgumentError."""
+    chosen = tuple(dict.fromkeys(levels or artifact.own_levels()))
+    if unknown := set(chosen) - artifact.LEVELS.keys():
+        raise ArgumentError(f"export(levels): {', '.join(unknown)} is none of {', '.join(artifact.LEVELS)}")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -383,7 +396,7 @@ def need_real(*values: Value) -> None:
         )
 
 
-def _frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
+def frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
     """The graph of inputs, then weights, ready for code, and the weights by name."""
     sources = recording.sources
     frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))

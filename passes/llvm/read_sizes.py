@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.dims import Atom, Condition, Dim
+from ...ir.dims import Condition, Dim
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Extent
 from .enter import DIMS_AT
+from .formulas import DECLARED, Formulas
 from .native_manifest import NativeManifest
 
 SYMBOL = "lamina_sizes"
@@ -40,8 +41,8 @@ def text(
     for a dim.
     """
     shapes = [shape for _, shape in (*manifest.params, *manifest.results)]
-    said = _Formulas()
-    found = [said.dims(at, len(shape), head) for at, shape in enumerate(shapes)]
+    said = Formulas()
+    found = [_dims(said, at, len(shape), head) for at, shape in enumerate(shapes)]
     for shape, values in zip(shapes, found, strict=True):
         for dim, value in zip(shape, values, strict=True):
             if str(dim) in sizes:
@@ -58,13 +59,8 @@ def text(
     for extent, number in least:
         said.require("sge", said.of(extent), str(number))
     for need in needs:
-        relation = {"==": "eq", "!=": "ne", ">=": "sge"}[need.relation]
-        said.require(relation, said.of(need.left), said.of(need.right))
-    for name, ends in offsets.items():
-        first, *others = map(said.of, ends)
-        for other in others:
-            first = said.extreme("max", first, other)
-        said.known[name] = first
+        said.need(need)
+    said.offsets(offsets)
     said.require("sle", said.of(manifest.arena), said.word("%table", manifest.slots))
     for n, number in enumerate(manifest.numbers, manifest.first_number):
         said.lines.append(f"  store i64 {said.of(number)}, ptr {said.pointer('%table', n)}, align 8")
@@ -75,8 +71,7 @@ def text(
     answer = said.name(f"select i1 {said.fits}, i64 {is_long}, i64 -1")
     return "\n".join(
         [
-            *(f"declare {{i64, i1}} @llvm.{word}.with.overflow.i64(i64, i64)" for word in ("sadd", "smul")),
-            *(f"declare i64 @llvm.s{word}.i64(i64, i64)" for word in ("min", "max")),
+            *DECLARED,
             f"define i64 @{SYMBOL}(ptr %arrays, ptr %table) nounwind {{",
             *said.lines,
             f"  ret i64 {answer}",
@@ -86,83 +81,9 @@ def text(
     )
 
 
-class _Formulas:
-    """Writes formulas.  known: their values by their texts; fits: whether all that was required holds."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.known: dict[str, str] = {}
-        self.fits = "true"
-        self.count = 0
-
-    def name(self, value: str) -> str:
-        self.count += 1
-        self.lines.append(f"  %v{self.count} = {value}")
-        return f"%v{self.count}"
-
-    def pointer(self, base: str, at: int) -> str:
-        return self.name(f"getelementptr i64, ptr {base}, i64 {at}")
-
-    def word(self, base: str, at: int) -> str:
-        return self.name(f"load i64, ptr {self.pointer(base, at)}, align 8")
-
-    def dims(self, at: int, count: int, head: int) -> list[str]:
-        """The sizes of an array."""
-        array = self.name(f"load ptr, ptr {self.name(f'getelementptr ptr, ptr %arrays, i64 {at}')}, align 8")
-        field = self.name(f"getelementptr i8, ptr {array}, i64 {head + DIMS_AT}")
-        dims = self.name(f"load ptr, ptr {field}, align 8")
-        return [self.word(dims, d) for d in range(count)]
-
-    def holds(self, condition: str) -> None:
-        self.fits = self.name(f"and i1 {self.fits}, {condition}")
-
-    def require(self, relation: str, left: str, right: str) -> None:
-        self.holds(self.name(f"icmp {relation} i64 {left}, {right}"))
-
-    def exactly(self, word: str, left: str, right: str) -> str:
-        """A sum or product, which must be one of 64 bits."""
-        both = self.name(f"call {{i64, i1}} @llvm.{word}.with.overflow.i64(i64 {left}, i64 {right})")
-        wrapped = self.name(f"extractvalue {{i64, i1}} {both}, 1")
-        self.holds(self.name(f"xor i1 {wrapped}, true"))
-        return self.name(f"extractvalue {{i64, i1}} {both}, 0")
-
-    def extreme(self, word: str, left: str, right: str) -> str:
-        return self.name(f"call i64 @llvm.s{word}.i64(i64 {left}, i64 {right})")
-
-    def of(self, extent: Extent) -> str:
-        """A formula's value."""
-        if not isinstance(extent, Dim):
-            return str(extent)
-        found = self.known.get(extent.text)
-        if found is None:
-            found = self.known[extent.text] = self._sum(extent)
-        return found
-
-    def _sum(self, dim: Dim) -> str:
-        total = ""
-        for monomial, factor in dim.terms:
-            parts = [self._atom(atom) for atom in monomial]
-            if factor != 1 or not parts:
-                parts.append(str(factor))
-            product = parts[0]
-            for part in parts[1:]:
-                product = self.exactly("smul", product, part)
-            total = self.exactly("sadd", total, product) if total else product
-        return total
-
-    def _atom(self, atom: Atom) -> str:
-        found = self.known.get(atom.text)
-        if found is None:
-            left, right = map(self.of, atom.operands)
-            found = self._floor(left, right) if atom.kind == "//" else self.extreme(atom.kind, left, right)
-            self.known[atom.text] = found
-        return found
-
-    def _floor(self, left: str, right: str) -> str:
-        """The quotient, rounded down; what is divided by must be at least 1."""
-        is_size = self.name(f"icmp sge i64 {right}, 1")
-        self.holds(is_size)
-        by = self.name(f"select i1 {is_size}, i64 {right}, i64 1")
-        quotient, rest = self.name(f"sdiv i64 {left}, {by}"), self.name(f"srem i64 {left}, {by}")
-        below = self.name(f"sext i1 {self.name(f'icmp slt i64 {rest}, 0')} to i64")
-        return self.name(f"add i64 {quotient}, {below}")
+def _dims(said: Formulas, at: int, count: int, head: int) -> list[str]:
+    """The sizes of an array."""
+    array = said.name(f"load ptr, ptr {said.name(f'getelementptr ptr, ptr %arrays, i64 {at}')}, align 8")
+    field = said.name(f"getelementptr i8, ptr {array}, i64 {head + DIMS_AT}")
+    dims = said.name(f"load ptr, ptr {field}, align 8")
+    return [said.word(dims, d) for d in range(count)]

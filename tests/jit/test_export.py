@@ -17,7 +17,6 @@ from lamina import jit, nn
 from lamina.ir.kernel.text import parse
 from lamina.jit import ExportError, ModelError, artifact, lamina_model
 from lamina.jit.lamina_model import Model, cpu_levels
-from lamina.passes.llvm.link import link
 from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.target import BASELINE
 
@@ -399,4 +398,4 @@ kernel pick(k: i64[3,2], t: f32[10]) -> (y: f32[3]) {
     k, t, y = Array("k", "i64", (3, 2)), Array("t", "f32", (10,)), Array("y", "f32", (3,))
     program = Program("picked", (k, t), (Call(kernel, (k, t), (y,)),), (y,))
     with pytest.raises(ExportError, match="pick reads at indices that it computes"):
-        artifact._about(link(program, BASELINE))
+        artifact.code_of_program(program, BASELINE, "main", None)

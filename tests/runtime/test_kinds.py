@@ -17,6 +17,7 @@ from lamina.ir.dims import Condition, evaluate, maximum, minimum, symbol
 from lamina.ir.op import REGISTRY
 from lamina.passes.llvm import read_sizes
 from lamina.passes.llvm.binding import Library, host_target
+from lamina.passes.llvm.formulas import Formulas
 from lamina.runtime import compiler, guard, kernels
 from lamina.runtime.opened import Opened
 from lamina.runtime.plan import Plan, _forget
@@ -182,7 +183,7 @@ def test_large_arrays_of_a_new_shape_begin_with_native_code(asked):
 @pytest.mark.parametrize("planted", [False, True])
 def test_arrays_of_other_sizes_are_refused(planted, monkeypatch):
     if planted:
-        monkeypatch.setattr(read_sizes._Formulas, "require", lambda *_: None)
+        monkeypatch.setattr(Formulas, "require", lambda *_: None)
     learn(lambda x: x.exp())
     x = draw(200, 100)
     enter = code_of(x)[1]._entry.function
