@@ -52,7 +52,7 @@ BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify,
 # By the suffix of a path: the module, above this one, whose `write` makes such a file of a function, the
 # path, the example and `dynamic`.
 FORMATS = {".onnx": "exchange.onnx.writing", ".so": "exchange.c_library.writing"}
-WITHOUT_CODE = {".onnx"}
+WITHOUT_CODE = {".onnx"}  # those without levels of CPUs
 ROOT = __name__.partition(".")[0]
 
 
@@ -76,8 +76,8 @@ def export(
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
     tried in a fresh process before it appears under its name.  A path that ends in `.onnx` becomes an ONNX
-    model (docs/onnx.md), one that ends in `.so` a C library (docs/c_library.md); options: that such a format
-    has besides.
+    model (docs/onnx.md), one that ends in `.so` a C library (docs/c_library.md).  options: of an ONNX model
+    opset, input_names and output_names, of a C library name, header and weights.
 
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's; for a

@@ -40,6 +40,8 @@ REVIEWED = {
     ("ir/own_files.py", "replacing", "remove"): "the fresh name",
     ("ir/own_files.py", "remove", "os.unlink"): "as its callers say",
     ("ir/own_files.py", "remove_parts", "remove"): "own, regular, a day old, and named as only we name files",
+    ("exchange/c_library/trial.py", "tried", "np.savez"): "to memory",
+    ("exchange/c_library/writing.py", "write", "replacing"): "the paths that were named, and the header's",
     ("exchange/onnx/writing.py", "_place", "replacing"): "the path that was named, and the weights beside it",
     ("exchange/onnx/writing.py", "_place", "file.truncate"): "the fresh name: weights named in it",
     ("exchange/onnx/pytorch_export.py", "export", "tempfile.TemporaryDirectory"): "a fresh folder of its own",
