@@ -3,7 +3,7 @@
 A stored zip archive, its members aligned to 64 bytes:
 
     lamina_model.py       the loader, for where NumPy is the only package
-    manifest.json         inputs, outputs, weights, what each level's code needs, hashes
+    manifest.json         inputs, outputs, weights, where nodes are from, what each level's code needs, hashes
     graph.txt             the graph in its canonical text: inputs, then weights
     weights.safetensors   the weights, norms folded into them; constants of the programs
     x86-64-v4.so …        one shared library for each level of CPU, all kernels in it
@@ -32,8 +32,10 @@ from ..ir.graph import Graph
 from ..ir.kernel.affine import Extent
 from ..ir.kernel.text import parse as parse_kernel
 from ..ir.own_files import replacing
+from ..ir.placed import nodes_of
 from ..ir.table import as_params
 from ..ir.version import __version__
+from ..ir.where import within
 from ..nn import resizing
 from ..passes.llvm import pool
 from ..passes.llvm.binding import emit_position_independent, host_target
@@ -159,6 +161,7 @@ def write(
     ExportError for a graph that needs more than native code.
     """
     graph, tables = as_params(graph, len(graph.params) - len(weights))
+    places, of_nodes = _places(graph)
     count = len(graph.params) - len(weights)  # with those that the loader makes of sizes
     stored = dict(weights)
     manifest: dict[str, Any] = {
@@ -167,6 +170,8 @@ def write(
         "inputs": [[n, p.dtype.short, _plain(p.shape)] for n, p in zip(inputs, graph.params)],
         "outputs": outputs,
         "weights": list(weights),
+        "places": places,
+        "nodes": of_nodes,
         "levels": {},
     }  # fmt: skip
     if sizes:
@@ -193,6 +198,19 @@ def write(
     manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     members["manifest.json"] = json.dumps(manifest).encode()
     _write_archive(file, members)
+
+
+def _places(graph: Graph) -> tuple[list[tuple[str, int, str]], list[int]]:
+    """Where nodes are from, each place once, and the number of its place for each node.
+
+    A place is the file's own name, without the folders of who exports it, the line, and the modules.
+    """
+    known: dict[tuple[str, int, str], int] = {}
+    found = []
+    for node in nodes_of(graph):
+        file, line = node.where or ("", 0)
+        found.append(known.setdefault((os.path.basename(file), line, within(node.where)), len(known)))
+    return list(known), found
 
 
 def programs(graph: Graph, count: int, target: Target) -> tuple[Program, Program, Program]:

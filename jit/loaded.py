@@ -7,7 +7,7 @@ what its graph's types say, before anything is computed: an author can spell arr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from ..ir.dtypes import bfloat16
 from ..ir.errors import ArgumentError, LaminaError
 from ..ir.graph import Graph, Value
 from ..ir.memo import remember
+from ..ir.placed import nodes_of, placed
 from ..ir.specialise import specialise
 from ..ir.text import parse
 from ..ir.types import CPU
 from ..ir.verify import verify
+from ..ir.where import Where
 from ..nn.resizing import TABLES as RESIZING
 from ..runtime import Tensor, modes
 from ..runtime.tensor import tensor_of
@@ -47,6 +49,7 @@ TABLES.update(RESIZING)
 
 # Bytes that all arrays of a stranger's graph may have together: whichever is more, as far as there is memory.
 LEAST_BYTES, BYTES_PER_BYTE_OF_FILE = 1 << 30, 256
+LONGEST_NAME = 4096  # characters of a file's or of modules, where a node is from
 MOST_WORK = 600e9  # nanoseconds that a call may take by the compiler's estimate, on one thread
 
 
@@ -69,7 +72,7 @@ class Loaded:
         self.graph = str(graph)
         self.inputs = [(about[0], about[1], shape) for about, shape in zip(manifest["inputs"], shapes)]
         kept = [tensor_of(w) for w in weights]
-        codes: dict[tuple, Any] = {} if sizes else {(): (_compiled(path, graph, count), [])}
+        codes: dict[tuple, Any] = {} if sizes else {(): (compiled(path, graph, count), [])}
 
         def code_for(arrays: Sequence[np.ndarray]) -> Any:
             """The code for sizes that change: made for each set of them."""
@@ -79,7 +82,7 @@ class Loaded:
                 with blamed(path):
                     made = checked(specialise(graph, found), bytes_for(path, max_bytes))
                 tables = sizes.tables(found, bytes_for(path, max_bytes)) if sizes else []
-                return remember(codes, key, (_compiled(path, made, count), tables))
+                return remember(codes, key, (compiled(path, made, count), tables))
             return codes[key]
 
         def run(*arrays: np.ndarray) -> Any:
@@ -115,7 +118,32 @@ def graph_of(path: Path, max_bytes: int | None = None) -> tuple[Graph, dict[str,
     manifest, members = read(path)
     with blamed(path):
         graph, weights = _understood(manifest, members, bytes_for(path, max_bytes))
+        graph = with_places(graph, manifest)
     return graph, manifest, weights
+
+
+def with_places(graph: Graph, manifest: Mapping[str, Any]) -> Graph:
+    """The graph with where its nodes are from, if the file says so.  Raises ModelError."""
+    nodes, places, count = manifest.get("nodes"), manifest.get("places"), len([*nodes_of(graph)])
+    if nodes is None and places is None:  # an older file
+        return graph
+    if not (
+        isinstance(places, list)
+        and all(map(_is_place, places))
+        and isinstance(nodes, list)
+        and len(nodes) == count
+        and all(type(n) is int and 0 <= n < len(places) for n in nodes)
+    ):
+        raise ModelError("its manifest is damaged: places of nodes")
+    return placed(graph, [Where(*places[n]) for n in nodes])
+
+
+def _is_place(x: Any) -> bool:
+    if not isinstance(x, list) or len(x) != 3:
+        return False
+    file, line, modules = x
+    texts = all(isinstance(text, str) and len(text) <= LONGEST_NAME for text in (file, modules))
+    return texts and type(line) is int and 0 <= line < 1 << 31
 
 
 @contextmanager
@@ -136,7 +164,7 @@ def bytes_for(path: Path, max_bytes: int | None) -> int:
     return min(max(LEAST_BYTES, BYTES_PER_BYTE_OF_FILE * os.path.getsize(path)), physical_memory())
 
 
-def _compiled(path: Path, graph: Graph, count: int) -> Any:
+def compiled(path: Path, graph: Graph, count: int) -> Any:
     """A graph of so many inputs, and weights, as code.  Raises ModelError."""
     try:
         code = compile_graph(graph, frozen=frozenset(range(count, len(graph.params))))

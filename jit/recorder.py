@@ -6,7 +6,7 @@ and the like are other tensors around the same array.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
@@ -85,13 +85,15 @@ class Recorder:
     It learns of tensors that were there before as the run comes upon them (`origin`).  `reason`: why it can't
     be replayed; `once`: why only this run's recording is of no use.  asked: how many questions there were.
     generators, groups: of all recordings of the function, as sources count them.  symbolic: what the run is
-    for other sizes.
+    for other sizes.  around: tells the modules that run, as `Where` has them.
     """
 
     def __init__(self, generators: list[Generator] | None = None, groups: list[Any] | None = None):
         self.asked = 0
         self.symbolic = Symbolic(self)
         self.steps: list[Event | Question] = []
+        self.around: Callable[[], str] = str
+        self.within: dict[tuple[int, ...], str] = {}  # the modules that ran events, by their outputs
         self.types: list[Type] = []  # by value number
         self.params: dict[int, Source] = {}
         self.constants: dict[int, np.ndarray] = {}
@@ -316,9 +318,14 @@ class Recorder:
             self._viewed(op, attrs, operands[0], inputs, outputs[0], flows, ended, place)
         else:
             self._computed(op, attrs, inputs, outputs, flows, ended, place)
-        if self.symbolic.about and len(self.steps) > count:  # what is handed through is another's
-            self.symbolic.made(outputs, self.steps[-1])
-            self.symbolic.mirror(self.steps[-1])
+        if len(self.steps) == count:  # what is handed through is another's
+            return
+        event = self.steps[-1]
+        assert isinstance(event, Event)
+        self.within[event.outputs] = self.around()
+        if self.symbolic.about:
+            self.symbolic.made(outputs, event)
+            self.symbolic.mirror(event)
 
     def _computed(
         self, op: Op, attrs: Mapping[str, Any], inputs: tuple, outputs: tuple, flows: bool, ended: tuple,

@@ -12,6 +12,7 @@ from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
 from ..ir.table import emitted_table
 from ..ir.types import Type
+from ..ir.where import Where
 from ..ir.write import write
 from ..passes.graphs.functionalise import functionalise, written
 from ..runtime import Tensor
@@ -328,8 +329,8 @@ class _Finish:
             asked: list[Value] = []
             then: dict[Question, Value] = {}
             for step in r.steps:
-                filename, line = line_of(step.place)
-                b.where = (filename, line)
+                within = r.within.get(step.outputs, "") if isinstance(step, Event) else ""
+                b.where = Where(*line_of(step.place), within)
                 if isinstance(step, Question) and step.leaves:
                     if step in self.places:
                         (v,) = step.inputs

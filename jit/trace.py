@@ -47,6 +47,7 @@ from .observe.fresh import unmade
 from .observe.indices import refuse_views, settle
 from .observe.kinds import TRANSPARENT
 from .observe.known import Registry
+from .observe.modules_around import ModulesAround
 from .observe.numbers import raw
 from .observe.outcome import Outcome
 from .observe.outermost import Interpreter
@@ -499,6 +500,7 @@ class TracedFunction:
     def _recorded(self, tree: Tree, at: tuple, args: tuple, kwargs: dict[str, Any]) -> Any:
         registry = self._registry
         recorder = Recorder(registry.generators, registry.groups)
+        recorder.around = ModulesAround().path
         lift = dict(self._unsteady)
         if self._verify or self._dynamic is False:  # which compares what graphs of known sizes compute
             lift = {slot: count for slot, count in lift.items() if type(slot[-1]) is not int}

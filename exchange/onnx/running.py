@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.errors import LaminaError
+from ...jit.observe.modules_around import PARTS
 from .declared import Declared, Function, Node, OnnxError, Reference, Subgraph
 from .opset import OPERATORS
 from .opset.registry import Value, as_tensor, is_host
@@ -135,6 +136,20 @@ class Scope:
         inner.values.update(dict.fromkeys(function.inputs))
         inner.values.update(zip(function.inputs, operands, strict=False))
         return tuple(inner.outputs(self.model.bodies[id(node)], function.outputs))
+
+
+def parts_of(node: Node) -> tuple[str, ...]:
+    """What a node is called, from the outermost module on: `/layer1/layer1.0/conv1/Conv`, as PyTorch's
+    exporter writes it, is layer1, 0, conv1, Conv."""
+    parts, before = [], ""
+    for part in node.name.split("/"):
+        if part:
+            parts.append(part.removeprefix(f"{before}.") if before else part)
+            before = part
+    return tuple(parts) or (f"{node.op}:{next(filter(None, node.outputs), '')}".replace(".", "_"),)
+
+
+PARTS[Scope.step.__code__] = lambda node: ".".join(parts_of(node))
 
 
 def _with(nodes: Iterable[Node], attrs: Mapping[str, Any]) -> tuple[Node, ...]:

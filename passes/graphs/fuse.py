@@ -30,6 +30,7 @@ from ...ir.fused import fused
 from ...ir.graph import Constant, Graph, Node, Value, substituted
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel
+from ...ir.where import joined
 from ..kernels.word_costs import CHEAP, DIVISION
 from .compose import draft, kernel_name
 from .dce import checks, dce
@@ -476,7 +477,7 @@ class _Fusion:
             body, met = self.body(group)
             became |= met
             inputs = tuple(became.get(v, v) for v in self.inputs(group))
-            where = next((self.nodes[n].where for n in reversed(group.nodes) if self.nodes[n].where), None)
+            where = joined(self.nodes[n].where for n in group.nodes)
             nodes.append(Node(fused, inputs, body.results, {"body": body}, where))
         return self.graph.replace(nodes=nodes, results=[became.get(v, v) for v in self.graph.results])
 

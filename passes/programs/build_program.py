@@ -109,7 +109,7 @@ class _Building:
         self.arrays |= zip(node.outputs, outputs, strict=True)
         lowering = node.op.lower
         kind = Whole if isinstance(lowering, NotLowered) and lowering.kind == "whole" else Host
-        self.steps.append(kind(node.op, node.attrs, types, inputs, outputs))
+        self.steps.append(kind(node.op, node.attrs, types, inputs, outputs, node.where))
 
     def repeat(self, node: Node) -> None:
         """A node's graph as a program of its own; its array constants are operands like others."""
@@ -119,7 +119,7 @@ class _Building:
         self.constants |= body.constants
         body = body.replace(params=(*body.params, *body.constants), constants={})
         outputs = tuple(_array(v, v.hint or body.name) for v in node.outputs)
-        self.steps.append(Repeat(body, inputs=inputs, outputs=outputs, **attrs))
+        self.steps.append(Repeat(body, inputs=inputs, outputs=outputs, where=node.where, **attrs))
         self.arrays |= zip(node.outputs, outputs, strict=True)
 
     def call(self, node: Node) -> None:
@@ -148,7 +148,8 @@ class _Building:
     def put(self, node: Node) -> None:
         """The kernel that writes a part of its first operand."""
         made = tuple(_array(v, v.hint or node.attrs["body"].name) for v in node.outputs)
-        self.steps.append(Call(putting(node.attrs["body"]), tuple(map(self.array, _given(node))), made))
+        given = tuple(map(self.array, _given(node)))
+        self.steps.append(Call(putting(node.attrs["body"]), given, made, where=node.where))
         self.arrays |= zip(node.outputs, made, strict=True)
 
     def part(self, array: Array, offset: Extent, buffer: Buffer) -> Array:

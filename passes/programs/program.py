@@ -108,13 +108,17 @@ class Alias:
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """An op without a kernel (sort, LAPACK), which its reference runs.  None: an operand left out."""
+    """An op without a kernel (sort, LAPACK), which its reference runs.  None: an operand left out.
+
+    where: as of a call.
+    """
 
     op: Op
     attrs: Mapping[str, Any]
     types: tuple[Type | None, ...]
     inputs: tuple[Array | None, ...]
     outputs: tuple[Array, ...]
+    where: tuple[str, int] | None = None
 
     @property
     def name(self) -> str:
@@ -137,7 +141,7 @@ class Repeat:
     """A program that runs `count` times: `ir/recur.py` says what it is given, what is kept, what rows are.
 
     body: its params are elements of the first inputs, states, and what is the same for all; its results the
-    new states, and elements of the other outputs.
+    new states, and elements of the other outputs.  where: as of a call.
     """
 
     body: Program
@@ -148,6 +152,7 @@ class Repeat:
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     rows: Extent = 0
+    where: tuple[str, int] | None = None
 
     @property
     def every(self) -> Extent:
