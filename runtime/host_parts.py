@@ -14,8 +14,8 @@ from ..ir.text import parse as parse_graph
 from ..passes.programs.host_parts import Check, OnHost
 
 
-def op_of(part: OnHost) -> Callable[..., tuple[np.ndarray, ...]]:
-    """What a part's op makes of its operands (None: one left out)."""
+def op_of(part: OnHost) -> tuple[str, Callable[..., tuple[np.ndarray, ...]]]:
+    """The name of a part's op, and what that makes of its operands (None: one left out)."""
     (node,) = parse_graph(part.text).nodes
     types = tuple(None if value is None else value.type for value in node.inputs)
     compute, _ = executor(node.op, types, node.attrs)
@@ -24,7 +24,7 @@ def op_of(part: OnHost) -> Callable[..., tuple[np.ndarray, ...]]:
         results = compute(*arrays)
         return results if isinstance(results, tuple) else (results,)
 
-    return run
+    return node.attrs["body"].name if "body" in node.attrs else node.op.name, run
 
 
 def check_of(part: Check, name: str) -> Callable[..., None]:

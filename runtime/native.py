@@ -422,12 +422,16 @@ def _told(call: Call | Repeat, run: Callable, frame: Frame, everything: Arrays) 
 
 
 def _on_host(part: OnHost) -> Callable[[Frame, Arrays], None]:
-    compute = op_of(part)
+    name, compute = op_of(part)
 
     def run(frame: Frame, everything: Arrays) -> None:
+        timing = modes.local.timing
+        event = None if timing is None else timing.begin(f"host.{name}")
         results = compute(*(view and frame.view(view, everything) for view in part.inputs))
         for view, result in zip(part.outputs, results, strict=True):
             np.copyto(frame.view(view, everything), result)
+        if event is not None:
+            timing.end(event)
 
     return run
 

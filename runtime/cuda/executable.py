@@ -234,7 +234,7 @@ class Executable:
         if isinstance(part, Check):
             look = check_of(part, self.launches.name)
             return lambda run: look(*self._fetched(run, part.inputs))
-        compute = op_of(part)
+        _, compute = op_of(part)
 
         def on_host(run: _Run) -> None:
             results = compute(*self._fetched(run, part.inputs))
