@@ -18,6 +18,7 @@ COMMANDS = {
     "info": ("print versions and what this machine is", "facade.commands:info"),
     "names": ("tell whether names of PyTorch's are offered, and why not", "facade.commands:names"),
     "export": ("write what runs exported models where NumPy is alone", "jit.commands:export"),
+    "show": ("write a page that shows a model, its kernels and their times", "viewer.show_command:main"),
     "tune": ("make an exported model quicker, by measuring", "jit.commands:tune"),
 }
 

@@ -31,11 +31,12 @@ from .torchscript import (
     wait,
 )
 from .trace import RefusedError, TooManyRecordings, TracedFunction, reset, trace
+from .viewing import show
 
 __all__ = [
     "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RefusedError", "ScriptFunction",
     "ScriptModule", "TooManyRecordings", "TracedFunction", "_overload", "_overload_method", "annotate",
     "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
     "mark_dynamic", "optimize_for_inference", "pure", "reset", "script", "script_if_tracing",
-    "script_method", "trace", "unused", "wait",
+    "script_method", "show", "trace", "unused", "wait",
 ]  # fmt: skip

@@ -215,7 +215,7 @@ class _Stage:
     """Results of one path that are not made of one another: they share a node.
 
     Params and results are numbered as one here: results behind the params, and behind those what the forward
-    half hands over, from `first` on.  operands: what the node has edges to.
+    half hands over, from `first` on.  operands: what the node has edges to.  gradients: both halves.
     """
 
     def __init__(
@@ -239,6 +239,7 @@ class _Stage:
         self.operands = (*range(count), *made.values())
         self.results = tuple(count + j for j in results)
         gradients = Gradients(part, (*needs, *(True for _ in made)), frozen, compile_graph, again)
+        self.gradients = gradients
         self.nodes, self.owned = gradients.ahead.nodes, gradients.ahead.results[len(values) :]
         seen = {v: count + j for j, v in reversed([*enumerate(graph.results)])}
         seen |= dict(zip(part.params, self.operands, strict=True))

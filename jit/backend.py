@@ -142,6 +142,29 @@ class Compiled:
         return self.target.apart(self.programs()[1])
 
     @property
+    def recorded(self) -> Graph:
+        """The graph that the passes were given, with its symbols."""
+        return self.before
+
+    def passed(self, graph: Graph) -> tuple[Graph, Program, Program]:
+        """A graph that is the recorded one but for its nodes' places, which come through the passes with it.
+
+        The graph after the passes, the program of the weights, and that of a call.
+        """
+        graph = optimise(graph, self._with_weights())
+        program = self.target.program(graph, self.into, self._with_weights())
+        weights, main = self.target.split(program, self.frozen)
+        return graph, weights, with_schedules(main, self.tuned)
+
+    def given(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """What the program of a call takes for arrays of the graph's params: what weights become is made."""
+        if self.complexes is not None:
+            arrays = [to_pairs(a) for a in arrays]
+        arrays = (*arrays, *self.tables)
+        made = () if self.first is None else self.first(*[arrays[i] for i in self.first_params])
+        return self._pick((*arrays, *reversed(made)))
+
+    @property
     def arena(self) -> int:
         """Bytes of scratch memory."""
         return sum(e.statistics.arena for e in (self.first, self.main) if e is not None)
@@ -203,6 +226,14 @@ class Fitted(Compiled):
     @property
     def graph(self) -> Graph:
         return specialise(self.template.optimised, self.sizes)
+
+    @property
+    def recorded(self) -> Graph:
+        return self.template.graph
+
+    def passed(self, graph: Graph) -> tuple[Graph, Program, Program]:
+        made = self.template.again(graph)
+        return specialise(made.optimised, self.sizes), made.weights, made.main.bound(self.sizes)
 
     def _programs(self) -> tuple[Program, Program]:
         return self.template.weights, self.template.main.bound(self.sizes)

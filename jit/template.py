@@ -59,7 +59,7 @@ class Template:
         if target.language != "llvm" or options.tune or any(v.dtype.is_complex for v in _values(graph)):
             raise Unfit("it is for another target, tuned, or complex")
         self.graph, self.into, self.target, self.names = graph, into, target, tuple(sizes)
-        self._needs = tuple(needs)
+        self._frozen, self._options, self._needs, self._sizes = frozen, options, tuple(needs), dict(sizes)
         graph, self._tables = as_params(graph)
         try:
             with for_sizes(sizes, self._needs) as chosen:
@@ -77,6 +77,11 @@ class Template:
         self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._scratch = native.Scratch()  # all sizes share it
         self._lock = fork_safe_lock()
+
+    def again(self, graph: Graph) -> Template:
+        """The same of an equal graph, whose places are others."""
+        into, frozen, options = self.into, self._frozen, self._options
+        return Template(graph, into, frozen, options, self.target, self._sizes, self._needs)
 
     def tables(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
         """The arrays that are made of these sizes, which the programs take behind the graph's params."""

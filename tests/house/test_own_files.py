@@ -68,6 +68,7 @@ REVIEWED = {
     ("runtime/compile_helpers.py", "Helper.end", "shutil.rmtree"): "that folder",
     ("runtime/checkpoints/saving.py", "save", "replacing"): "the path that the user named",
     ("profiler/files.py", "_write", "replacing"): "the path that the user named",
+    ("viewer/page.py", "write", "replacing"): "the path that the user named",
     ("profiler/sessions.py", "tensorboard_trace_handler.ready", "os.makedirs"): "makes what is not there",
     ("runtime/creation.py", "mapped", "open"): "the path that the user named, where nothing was (mode x)",
     ("runtime/creation.py", "mapped", "np.memmap"): "a file that the user named, which gets no shorter",
