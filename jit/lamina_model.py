@@ -705,10 +705,10 @@ class Model:
         others = [*map(_copied, constants[1])], self.pool, kept, _Arena()
         self._dtypes = [np.dtype(DTYPES[dtype]) for _, dtype, _ in inputs]
         self._programs = {}  # by the inputs' shapes
-        self._sizes = Sizes(self.manifest) if is_open else None
+        self.sizes = Sizes(self.manifest) if is_open else None
         if is_open:
-            self._main = _Formulas(self._sizes.ranges, programs[1], entries[1:], limit)
-            self._others, shapes = others, self._sizes.shapes
+            self._main = _Formulas(self.sizes.ranges, programs[1], entries[1:], limit)
+            self._others, shapes = others, self.sizes.shapes
         else:
             shapes = [tuple(shape) for _, _, shape in inputs]
             self._programs[tuple(shapes)] = _Program(entries[1], programs[1], *others)
@@ -734,9 +734,9 @@ class Model:
     def _program(self, given):
         """The program for the shapes of these arrays.  Raises ValueError, ModelError."""
         given = fitting(given, self.inputs)
-        sizes = self._sizes.of(given)
+        sizes = self.sizes.of(given)
         made = self._main.at(sizes, *self._others)
-        made.tables = self._sizes.tables(sizes, self._main.max_bytes)
+        made.tables = self.sizes.tables(sizes, self._main.max_bytes)
         while len(self._programs) >= KEPT:
             self._programs.pop(next(iter(self._programs)))
         self._programs[tuple([x.shape for x in given])] = made

@@ -56,18 +56,22 @@ MOST_WORK = 600e9  # nanoseconds that a call may take by the compiler's estimate
 class Loaded:
     """An exported model: called with tensors, it returns tensors.
 
-    native: whether the file's own code runs, or its graph was compiled anew.  graph: its text.
+    native: whether the file's own code runs, or its graph was compiled anew.  graph: its text.  inputs: of
+    each its name, dtype and shape, in which sizes that change are names.
     """
+
+    _sizes: Sizes | None
 
     def __init__(self, path: Path, native: bool, max_bytes: int | None):
         self.path, self.native = path, native
         if native:
             model = Model(path, max_bytes=max_bytes)
             self.graph, self.inputs, self._run = model.graph, model.inputs, model.run
+            self._sizes = model.sizes
             return
         graph, manifest, weights = graph_of(path, max_bytes)
         count = len(graph.params) - len(weights)
-        sizes = Sizes(manifest) if "sizes" in manifest else None
+        sizes = self._sizes = Sizes(manifest) if "sizes" in manifest else None
         shapes = sizes.shapes if sizes else [tuple(shape) for _, _, shape in manifest["inputs"]]
         self.graph = str(graph)
         self.inputs = [(about[0], about[1], shape) for about, shape in zip(manifest["inputs"], shapes)]
@@ -99,6 +103,17 @@ class Loaded:
             modes.tell("refuse", "an exported model ran")
         arrays = [x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs]
         return _tensors(self._run(*arrays))
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The least and the greatest of each size that changes, by its name."""
+        return {name: (low, high) for name, low, high in self._sizes.ranges.values()} if self._sizes else {}
+
+    def check(self, *inputs: Any) -> None:
+        """Raises TypeError, ValueError for what a call would not take, and computes nothing."""
+        arrays = fitting([x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs], self.inputs)
+        if self._sizes:
+            self._sizes.of(arrays)
 
     def __reduce__(self) -> Any:
         raise ArgumentError("an exported model can't be copied or pickled: load it where it is needed")

@@ -59,12 +59,13 @@ def fixed_by(weights: Collection[Value], nodes: Iterable[Node]) -> set[Value]:
     """The values that weights alone decide, these among them."""
     fixed = {*weights}
     for node in nodes:
-        if _movable(node) and all(v is None or v in fixed or isinstance(v, Constant) for v in node.inputs):
+        if all(v is None or v in fixed or isinstance(v, Constant) for v in node.inputs) and _movable(node):
             fixed.update(node.outputs)
     return fixed
 
 
 def _movable(node: Node) -> bool:
+    """Whether a node of fixed inputs, whose sizes are therefore numbers, is fixed and worth storing."""
     traits = node.op.traits
     if traits.random or traits.host or traits.mutates:
         return False

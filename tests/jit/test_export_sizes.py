@@ -332,3 +332,24 @@ def test_tuning_needs_known_sizes(tmp_path):
 
     with pytest.raises(ExportError, match="takes sizes that change"):
         tune_file(path, 0.1)
+
+
+def test_a_mean_over_the_size_that_changes(tmp_path):
+    """Its nodes of numbers alone are looked at among those of weights; what is of symbols is not."""
+    path = tmp_path / "m.lam"
+    jit.export(lambda x: x - x.mean(0), path, lamina.randn(4, 8), levels=LEVEL, dynamic={0: {0: "n"}})
+    x = lamina.randn(7, 8)
+    assert (jit.load(path)(x) - (x - x.mean(0))).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_file_tells_its_ranges_and_checks_without_running(native, tmp_path):
+    path = tmp_path / "m.lam"
+    jit.export(lambda x: x * 2, path, lamina.randn(4, 3), levels=LEVEL, dynamic={0: {0: ("n", 2, 9)}})
+    model = jit.load(path, native=native)
+    assert model.ranges == {"n": (2, 9)} and model.check(lamina.randn(9, 3)) is None
+    for wrong, told in ((lamina.randn(10, 3), "n from 2 to 9"), (lamina.randn(4, 2), "the array given is")):
+        with pytest.raises(ValueError, match=told):
+            model.check(wrong)
+    with pytest.raises(TypeError, match="convert it"):
+        model.check(lamina.ones(4, 3, dtype=lamina.int64))
