@@ -19,6 +19,7 @@ COMMANDS = {
     "names": ("tell whether names of PyTorch's are offered, and why not", "facade.commands:names"),
     "export": ("write what runs exported models where NumPy is alone", "jit.commands:export"),
     "show": ("write a page that shows a model, its kernels and their times", "viewer.show_command:main"),
+    "serve": ("serve models over HTTP", "serving.serve_command:serve"),
     "tune": ("make an exported model quicker, by measuring", "jit.commands:tune"),
 }
 

@@ -34,6 +34,7 @@ REVIEWED = {
     ("ir/dims.py", "facts"): "as `conditions`: held weakly by the thread's open blocks",
     ("passes/llvm/sized.py", "for_sizes"): "blocks of `hints`, `limits` and `facts`",
     ("jit/artifact.py", "known"): "blocks of `hints`, `limits` and `facts`",
+    ("serving/serve_worker.py", "capture_signals"): "there is no state",
     ("jit/loaded.py", "blamed"): "there is no state",
     ("jit/symbolic.py", "walk"): "the state of a recorder, which an interrupt ends",
     ("runtime/memory.py", "giving_back"): "what is kept for later calls, by which nothing is computed",

@@ -67,6 +67,8 @@ REVIEWED = {
     ("runtime/compile_helpers.py", "Helper.__init__", "shutil.rmtree"): "that folder",
     ("runtime/compile_helpers.py", "Helper.end", "shutil.rmtree"): "that folder",
     ("runtime/checkpoints/saving.py", "save", "replacing"): "the path that the user named",
+    ("serving/supervisor.py", "supervise", "tempfile.mkdtemp"): "fresh, in the system's",
+    ("serving/supervisor.py", "supervise", "shutil.rmtree"): "that folder",
     ("profiler/files.py", "_write", "replacing"): "the path that the user named",
     ("viewer/page.py", "write", "replacing"): "the path that the user named",
     ("profiler/sessions.py", "tensorboard_trace_handler.ready", "os.makedirs"): "makes what is not there",
