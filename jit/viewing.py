@@ -34,9 +34,10 @@ def show(
 
     model: a traced function or module; one that is not traced yet, with an example to record; what `load`
     gave; the path of a file that `export` wrote, or of an ONNX model.  example: arguments of a call, which
-    is made, twice; without it the recordings that there are.  sizes: of a file that takes several, by name,
-    the least unless given.  time: whether kernels are timed, on numbers of the viewer's own: nobody's tensors
-    are read or written.  title: of the page; the function's name unless given.
+    is made, twice, and without gradients for a module in eval(); without it the recordings that there are.
+    sizes: of a file that takes several, by name, the least unless given.  time: whether kernels are timed, on
+    numbers of the viewer's own: nobody's tensors are read or written.  title: of the page; the function's
+    name unless given.
 
     Of a file nothing runs but its graph, compiled anew; of what `load(path)` gave its own code is timed as
     well.  An ONNX model is run to be compiled: with time=False its graph alone is shown.

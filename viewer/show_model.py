@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from ..jit import trace
 from ..jit.loaded import Loaded
 from ..jit.trace import TracedFunction
 from ..jit.viewing import codes_of
+from ..nn import Module
+from ..runtime.modes import no_grad
 from .exported import shown_of_file
 from .onnx_graphs import shown_of_onnx
 from .page import write
@@ -51,9 +54,11 @@ def _shown(model: Any, example: tuple, sizes: Mapping[str, int], timed: bool, ti
 
 def _shown_of_function(function: Callable, example: tuple, title: str | None) -> Shown:
     traced = function if isinstance(function, TracedFunction) else trace(function)
+    serves = isinstance(function, Module) and not function.training
     if example:
-        for _ in range(CALLS):
-            traced.call_for_code(*example)
+        with no_grad() if serves else nullcontext():
+            for _ in range(CALLS):
+                traced.call_for_code(*example)
     subjects = tuple(subject_of(code) for code in codes_of(traced))
     if not subjects:
         told = traced.explain().splitlines() if example or traced is function else ()
