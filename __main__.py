@@ -20,6 +20,8 @@ COMMANDS = {
     "export": ("write what runs exported models where NumPy is alone", "jit.commands:export"),
     "show": ("write a page that shows a model, its kernels and their times", "viewer.show_command:main"),
     "serve": ("serve models over HTTP", "serving.serve_command:serve"),
+    "chat": ("talk with a language model of a folder or a GGUF file", "language.chat:main"),
+    "embed": ("print vectors of texts, by an encoder of a folder", "language.embed:main"),
     "tune": ("make an exported model quicker, by measuring", "jit.commands:tune"),
 }
 

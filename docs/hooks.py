@@ -39,6 +39,7 @@ ROOMS = {
     "lamina.autograd": "Gradients, hooks, functions of one's own.",
     "lamina.func": "Transforms of functions.",
     "lamina.jit": "Tracing, export and loading.",
+    "lamina.language": "Language models of checkpoints.",
     "lamina.linalg": "Linear algebra.",
     "lamina.fft": "Fourier transforms.",
     "lamina.special": "Special functions.",

@@ -30,6 +30,7 @@ ROOMS = {
     "hub": "facade.hub",
     "jit": "jit",
     "jit.annotations": "facade.annotations",
+    "language": "language",
     "library": "facade.library",
     "multiprocessing": "facade.multiprocessing",
     "onnx": "exchange.onnx",

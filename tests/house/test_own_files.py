@@ -49,6 +49,8 @@ REVIEWED = {
     ("exchange/onnx/run_file.py", "run_file", "replacing"): "the path that was named",
     ("exchange/onnx/run_file.py", "run_file", "np.savez"): "inside of it",
     ("exchange/onnx/reading.py", "_Reader.outside", "np.memmap"): "for reading",
+    ("language/mapped_weights.py", "map_file", "np.memmap"): "for reading: writes stay in memory (mode c)",
+    ("language/gguf_files.py", "read_gguf", "np.memmap"): "for reading: writes stay in memory (mode c)",
     ("passes/cache.py", "Cache.forget", "remove"): "the name of an entry, in the folder of entries",
     ("passes/cache.py", "Cache._read", "remove"): "the name of an entry, in the folder of entries",
     ("passes/cache.py", "Cache._write", "remove"): "the fresh name",

@@ -1,0 +1,73 @@
+"""A model that makes vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import ArgumentError
+from ..jit import trace
+from ..jit.observe.sizes import mark
+from ..runtime import Tensor, tensor
+from ..runtime.modes import no_grad
+from .encoder_network import EncoderNetwork
+from .vocabulary import Vocabulary
+
+
+class Encoder:
+    """An encoder with its vocabulary, as `lamina.language.load` gives it.
+
+    network: the module, which is called with tokens and a mask.  longest: tokens of a text; what is beyond is
+    cut off.  width: numbers of a vector.
+    """
+
+    def __init__(self, network: EncoderNetwork, vocabulary: Vocabulary, longest: int, name: str):
+        self.network, self.vocabulary = network, vocabulary
+        self.longest, self.name, self.width = longest, name, network.config.width
+        vocabulary.tokenizer.enable_truncation(longest)
+        self.traced = trace(network, budget=None)
+
+    def __repr__(self) -> str:
+        return f"<Encoder {self.name}, {self.width} wide, texts of {self.longest} tokens>"
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text, cut off where it is too long."""
+        return self.vocabulary.tokens(text)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self.vocabulary.text(tokens)
+
+    def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:
+        """One vector for each text, in their order.  Returns f32[n, width].
+
+        batch: how many texts, of about equal length, go through the network together.
+        """
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise ArgumentError("embed(texts): takes a list of texts")
+        tokens = [self.tokens(text) for text in texts]
+        order = sorted(range(len(tokens)), key=lambda at: len(tokens[at]))
+        found = np.empty((len(tokens), self.width), np.float32)
+        for start in range(0, len(order), batch):
+            places = order[start : start + batch]
+            found[places] = self._run([tokens[at] for at in places]).numpy()
+        return tensor(found)
+
+    def _run(self, rows: list[list[int]]) -> Tensor:
+        ids, mask = self.padded(rows)
+        for x in (ids, mask):
+            mark(x, 0, 1, None)
+            mark(x, 1, 1, None)
+        with no_grad():
+            return self.traced(ids, mask)
+
+    @staticmethod
+    def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """Rows of tokens as long as the longest, and their mask.  Returns i64[b, t] twice."""
+        longest = max([1, *map(len, rows)])
+        ids: Any = np.zeros((2, len(rows), longest), np.int64)
+        for at, row in enumerate(rows):
+            ids[0, at, : len(row)], ids[1, at, : len(row)] = row, 1
+        return tensor(ids[0]), tensor(ids[1])

@@ -1,0 +1,149 @@
+"""A model that goes on from a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import int64
+from ..ir.errors import ArgumentValueError
+from ..ir.locks import fork_safe_lock
+from ..jit import mark_dynamic, trace
+from ..runtime import Tensor, tensor
+from ..runtime.generator import Generator
+from ..runtime.modes import no_grad
+from .attention_cache import AttentionCache
+from .chat_template import ChatTemplate
+from .decoder_network import Decoder
+from .generating import Generation
+from .token_choice import Sampling
+from .untrusted import CheckpointError
+from .vocabulary import Vocabulary
+
+PART = 512  # tokens of a prompt that go through the network together
+FIRST = 16  # of those that it is compiled with
+# A single token goes so many times, at the same place: for fewer rows than a tile has there is code of its
+# own, which keeps weights packed in its own way (of bfloat16 as float32) beside those for prompts.  Eight
+# rows take about as long as one, as what takes time is reading the weights.
+FEWEST = 8
+
+
+class LanguageModel:
+    """A decoder with its vocabulary, as `lamina.language.load` gives it.
+
+    network: the module, which is called with tokens.  vocabulary, template: None where the checkpoint has
+    none.  context: how many tokens a prompt and its answer may have together.  Generations may run in turns
+    and in threads: each has a cache of its own.
+    """
+
+    def __init__(
+        self, network: Decoder, vocabulary: Vocabulary, template: ChatTemplate | None, context: int, name: str
+    ):
+        self.network, self.vocabulary, self.template = network, vocabulary, template
+        self.context, self.name = context, name
+        # One program for a prompt of any length, a single token, and a cache of any capacity.
+        self.traced = trace(network, budget=None)
+        self._compiled, self._compiling = False, fork_safe_lock()
+
+    def __repr__(self) -> str:
+        return f"<LanguageModel {self.name}, {len(self.network.layers)} layers, context {self.context}>"
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text, begun as models of this kind ask for."""
+        return self.vocabulary.tokens(text)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self.vocabulary.text(tokens)
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> str:
+        """A conversation as the model's chat template writes it, up to where its answer begins.
+
+        messages: with "role" and "content" each.  more: names for the template.  Raises CheckpointError
+        where there is no template, or it fails.
+        """
+        if self.template is None:
+            raise CheckpointError(
+                f"prompt(messages): {self.name} has no chat template: it continues texts",
+                "hand generate() a text",
+            )
+        return self.template.render(messages, **more)
+
+    def cache(self) -> AttentionCache:
+        """A cache to hand to generations whose prompts begin alike, one after another."""
+        return AttentionCache(self.network.config, self.context)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        stop: Sequence[str] = (),
+        seed: int | None = None,
+        cache: AttentionCache | None = None,
+    ) -> Generation:
+        """Go on from a text or from tokens; an iterator of pieces of text.
+
+        temperature, top_p, top_k, min_p, repetition_penalty: as Sampling has them.  stop: texts that end the
+        answer.  seed: of what is drawn; equal seeds give equal answers.  cache: of `cache()`, one's own for
+        None.  Raises ArgumentValueError for what is out of range, and for a prompt that leaves no room.
+        """
+        tokens = self.tokens(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        words = self.network.config.vocabulary
+        if outside := [token for token in tokens if not 0 <= token < words]:
+            raise ArgumentValueError(f"generate(prompt): {outside[0]} is none of {words} tokens")
+        if max_tokens < 0:
+            raise ArgumentValueError(f"generate(max_tokens): a number from 0 on, not {max_tokens}")
+        generator = Generator()
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(seed)
+        sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty)
+        cache = self.cache() if cache is None else cache
+        return Generation(self._logits, self.vocabulary, cache, tokens, sampling, max_tokens, stop, generator)
+
+    def _logits(self, tokens: Sequence[int], at: int, cache: AttentionCache) -> np.ndarray:
+        """Run tokens from the place `at` on.  Returns f32[vocabulary], of what follows the last."""
+        self._compile()
+        cache.reserve(at + len(tokens))
+        for start in range(0, len(tokens), PART):
+            logits = self._run(tokens[start : start + PART], at + start, cache)
+        return logits[0, -1].numpy()
+
+    def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache) -> Tensor:
+        count = len(tokens)
+        rows = max(FEWEST, count)
+        part = np.full((1, rows), tokens[-1], np.int64)
+        part[0, :count] = tokens
+        places = np.full(rows, at + count - 1)
+        places[:count] = np.arange(at, at + count)
+        last = tensor([count - 1] * FEWEST, dtype=int64)
+        arguments = tensor(part), tensor(places), cache.kept, last
+        for x, dim in ((arguments[0], 1), (arguments[1], 0), (last, 0)):
+            mark_dynamic(x, dim)
+        for kept in chain(*cache.kept):
+            mark_dynamic(kept, 2)
+        with no_grad():
+            return self.traced(*arguments)
+
+    def _compile(self) -> None:
+        """Record the network and make its code, before the first tokens.
+
+        Code for all lengths is tuned to the length that it first meets, which is to be no single token's.
+        """
+        with self._compiling:
+            if self._compiled:
+                return
+            cache = self.cache()
+            for _ in range(2):  # the first call is recorded, the second compiled
+                self._run([0] * min(FIRST, self.context), 0, cache)
+            self._compiled = True

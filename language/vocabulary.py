@@ -1,0 +1,164 @@
+"""Text to tokens and back, by the library `tokenizers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ir import lazy
+from .untrusted import CheckpointError, Fields, read_object, read_text
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """tokenizer: of the library.  begin: text of the token that begins a text, where there is one.
+    ends: tokens that end an answer.  begins: whether `begin` is put in front of texts here, as the tokenizer
+    does not.
+    """
+
+    tokenizer: Any
+    begin: str | None = None
+    ends: frozenset[int] = frozenset()
+    begins: bool = False
+    special: dict[str, str] = field(default_factory=dict)  # as chat templates name them: bos_token …
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest token, without holes."""
+        return max(self.tokenizer.get_vocab_size(with_added_tokens=True), 1)
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text; begun as models of this kind ask for, unless the text itself does so."""
+        written = bool(self.begin) and text.startswith(self.begin)
+        if self.begins and self.begin and not written:
+            text = self.begin + text
+        try:
+            return self.tokenizer.encode(text, add_special_tokens=not written).ids
+        except UnicodeEncodeError as error:
+            raise CheckpointError(
+                f"tokens(text): half a surrogate pair at {error.start} is no text"
+            ) from None
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
+
+    def stream(self) -> Stream:
+        """What makes text of tokens that come one by one."""
+        return Stream(self.tokenizer)
+
+
+class Stream:
+    """Text of tokens that come one by one; a character is told when it is whole."""
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+        self.decoding = lazy.load("tokenizers.decoders").DecodeStream(skip_special_tokens=True)
+
+    def step(self, token: int) -> str:
+        """What can be told with this token.  Raises CheckpointError for one that is no token."""
+        try:
+            return self.decoding.step(self.tokenizer, token) or ""
+        except Exception as error:  # the library has one class for all
+            raise CheckpointError(f"the vocabulary can't decode the token {token}: {error}") from None
+
+
+def guarded(build: Any, *args: Any, name: Any) -> Any:
+    """What a function of the library `tokenizers` makes of a file.  Raises CheckpointError."""
+    try:
+        return build(*args)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic of its Rust is no Exception
+        raise CheckpointError(f"{name} is no vocabulary that the library tokenizers reads: {error}") from None
+
+
+def read_vocabulary(folder: Path) -> Vocabulary:
+    """The vocabulary of a model's folder: tokenizer.json, or vocab.json with merges.txt.
+
+    Raises CheckpointError; MissingLibraryError without the library.
+    """
+    tokenizers = lazy.load("tokenizers", "language")
+    whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
+    if whole.exists():
+        tokenizer = guarded(tokenizers.Tokenizer.from_str, read_text(whole), name=whole)
+    elif words.exists() and merges.exists():
+        tokenizer = guarded(_of_merges, tokenizers, read_object(words), read_text(merges), name=merges)
+    else:
+        spm = folder / "tokenizer.model"
+        raise CheckpointError(
+            f"{folder} has no tokenizer.json",
+            *([f"{spm.name} is SentencePiece's: convert it, or load the model's GGUF file"] * spm.exists()),
+        )
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    special = _special(folder)
+    begin = special.get("bos_token")
+    ends = {tokenizer.token_to_id(special["eos_token"])} if "eos_token" in special else set()
+    for name in ("generation_config.json", "config.json"):
+        if (folder / name).exists():
+            ends |= set(_ends(Fields(read_object(folder / name), name)))
+    return Vocabulary(tokenizer, begin, frozenset(ends - {None}), special=special)
+
+
+def _of_merges(tokenizers: Any, words: dict[str, int], merges: str) -> Any:
+    """GPT-2's tokens of bytes."""
+    lines = [line for line in merges.splitlines() if line and not line.startswith("#version")]
+    pairs = [tuple(line.split(" ")) for line in lines]
+    return bytes_tokenizer(tokenizers, words, pairs, None)
+
+
+def bytes_tokenizer(
+    tokenizers: Any, words: dict[str, int], pairs: Sequence[tuple[str, ...]], split: str | None
+) -> Any:
+    """A tokenizer of bytes that are merged in pairs.  split: a pattern of words; GPT-2's for None."""
+    found = tokenizers.Tokenizer(tokenizers.models.BPE(words, pairs, ignore_merges=split is not None))
+    level = tokenizers.pre_tokenizers.ByteLevel
+    if split is None:
+        found.pre_tokenizer = level(add_prefix_space=False)
+    else:
+        cut = tokenizers.pre_tokenizers.Split(tokenizers.Regex(split), "isolated")
+        found.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+            [cut, level(add_prefix_space=False, use_regex=False)]
+        )
+    found.decoder = tokenizers.decoders.ByteLevel()
+    end = "<|endoftext|>"
+    if end in words:
+        found.add_special_tokens([end])
+    return found
+
+
+def _special(folder: Path) -> dict[str, str]:
+    """The special tokens that tokenizer_config.json names, by the names of their places."""
+    path = folder / "tokenizer_config.json"
+    found = {}
+    for key, value in (read_object(path) if path.exists() else {}).items():
+        if isinstance(value, dict):
+            value = value.get("content")
+        if key.endswith("_token") and isinstance(value, str):
+            found[key] = value
+    return found
+
+
+def _ends(fields: Fields) -> list[int]:
+    value = fields.fields.get("eos_token_id")
+    found = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(token) is int for token in found):
+        raise CheckpointError(f"{fields.name}: eos_token_id is {value!r}, neither a token nor a list of them")
+    return found
+
+
+def read_template(folder: Path) -> str | None:
+    """The chat template of a model's folder, where it has one.  Raises CheckpointError."""
+    alone, path = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if alone.exists():
+        return read_text(alone, 1 << 20)
+    value = read_object(path).get("chat_template") if path.exists() else None
+    if isinstance(value, list):  # several, by name
+        named = {each.get("name"): each.get("template") for each in value if isinstance(each, dict)}
+        value = named.get("default")
+    if not isinstance(value, str | None):
+        raise CheckpointError(f"{path}: chat_template is a {type(value).__name__}, and no text")
+    return value
