@@ -105,8 +105,8 @@ class Op:
                 results, where those are many more: eager waits that much less for native code.
     method      whether it is also a method of tensors.  aliases: further public names.
     number      (the first tensor's type, a Python number behind it): refuses numbers that it can't take.
-    dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool); "complex"
-                where complex numbers go in or come out in any case.
+    dtypes      the real dtypes it takes: "all", "float", "number" (not bool), "int" (and bool), "byte"
+                (int8, uint8); "complex" where complex numbers go in or come out in any case.
     complex     whether complex operands are taken, too, and what the gradient is then; None: they are
                 refused.  "analytic": the rules are those of an analytic function or of none, as for real
                 numbers, and cotangents are conjugated on their way in and out.  "stated": the rules

@@ -349,7 +349,7 @@ def _searchsorted(call: Call) -> Any:
 
 
 # ---- products ----------------------------------------------------------------------------------------------
-@rule("matmul")
+@rule("matmul", "int_matmul")
 def _matmul(call: Call) -> tuple:
     (a, b), ranks = call.values, (call.ndim(0), call.ndim(1))
     if not call.batched[1] and ranks[0] == 1 and ranks[1] <= 2:
@@ -362,7 +362,7 @@ def _matmul(call: Call) -> tuple:
         b = REGISTRY["unsqueeze"](b, -1)
     widths = [max(r, 2) for r in ranks]
     a, b = (inserted(x, max(widths) - w) if flag else x for x, w, flag in zip((a, b), widths, call.batched))
-    out = REGISTRY["matmul"](a, b)
+    out = call.op(a, b)
     if ranks[1] == 1:
         out = REGISTRY["squeeze"](out, -1)
     if ranks[0] == 1:
@@ -405,7 +405,7 @@ def _pooled(call: Call) -> tuple:
     return tuple(unfolded(y, 0, call.size) for y in call.run([folded(call.values[0], 0)]))
 
 
-@rule("conv1d", "conv2d", "conv3d", "conv_input_grad")
+@rule("conv1d", "conv2d", "conv3d", "conv_input_grad", "int_conv1d", "int_conv2d")
 def _conv(call: Call) -> Any:
     """A batch of images is more images, a batch of weights more groups."""
     bias = call.values[2] if len(call.values) > 2 else None
@@ -441,6 +441,11 @@ def _conv(call: Call) -> Any:
         one_image = () if call.ndim(0) == rank - 1 else (1,)
         out = out + REGISTRY["reshape"](bias, (call.size, *one_image, bias.shape[1], *ones))
     return (out,)
+
+
+@rule("unpack_int4")
+def _unpacked(call: Call) -> tuple:
+    return call.run(call.all_full())
 
 
 @rule("conv_weight_grad")

@@ -116,7 +116,8 @@ _WITHIN = frozenset((
 
 # Names that PyTorch begins with an underscore, and libraries of distributions use.
 _AS_PYTORCH = frozenset((
-    "_assert_async", "_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad",
+    "_assert_async", "_dirichlet_grad", "_int_mm", "_sample_dirichlet", "_standard_gamma",
+    "_standard_gamma_grad",
 ))  # fmt: skip
 
 

@@ -170,14 +170,14 @@ def grid(k: Any, batch: tuple, groups: int, channels: int, sizes: tuple) -> tupl
     return axes[: len(batch)], axes[len(batch)] if grouped else 0, inner, tuple(places)
 
 
-def build_conv(k, input, weight, bias, *, stride, padding, dilation, groups):
+def build_conv(k, input, weight, bias, *, stride, padding, dilation, groups, outside=0):
     window = Window(weight.shape[2:], stride, padding, dilation)
     n, outs, channels = len(stride), weight.shape[0], weight.shape[1]
     places = window.places("conv", input.shape[-n:])
     batch, group, inner, places = grid(k, input.shape[: -n - 1], groups, outs, places)
     c, *taps = k.axes(channels, *window.kernel)
     at = window.positions(places, taps)
-    x = input.at(*batch, channel(group, c, groups, channels * groups), *at, outside=0)
+    x = input.at(*batch, channel(group, c, groups, channels * groups), *at, outside=outside)
     out = channel(group, inner, groups, outs)
     y = k.sum(x * weight[out, c, *taps], over=(c, *taps))
     k.store(y if bias is None else y + bias[out], at=(*batch, out, *places))

@@ -27,7 +27,7 @@ from lamina.exchange.onnx.reading import declared
 from lamina.exchange.onnx.writers import reason_against
 from lamina.exchange.onnx.writing import model_of_graph
 from lamina.ir.by_pairs import to_pairs
-from lamina.ir.dtypes import DType, bfloat16, complex64, dtype_named, float32, int64
+from lamina.ir.dtypes import DType, bfloat16, complex64, dtype_named, float32, int8, int64
 from lamina.ir.errors import LaminaError
 from lamina.ir.graph import Builder, Graph, Value
 from lamina.ir.op import REGISTRY, Op
@@ -119,7 +119,8 @@ def verdict(
     """("written" | "refused" | "fails" | "no sample", what is to be said of it)."""
     tried = 0
     if dtype not in TAKES.get(op.dtypes, ()):
-        dtype = int64 if op.dtypes == "int" else float32 if op.name in OF_PARTS else complex64
+        of_parts = float32 if op.name in OF_PARTS else complex64
+        dtype = {"int": int64, "byte": int8}.get(op.dtypes, of_parts)
     for case in cases(op, dtype, count=count):
         try:
             case.run()

@@ -51,10 +51,11 @@ def taken(op: Op, among: Sequence[DType] = FURTHER) -> tuple[DType, ...]:
 
 
 def first_dtype(op: Op) -> DType:
-    """float64 where the record takes it, else int64; complex64 where it takes only that."""
+    """float64 where the record takes it, else int64 or int8; complex64 where it takes only that."""
     if op.dtypes == "complex":
         return dtypes.complex64 if op.complex else dtypes.float64
-    return dtypes.float64 if dtypes.float64 in TAKES[op.dtypes] else dtypes.int64
+    wide = [d for d in (dtypes.float64, dtypes.int64) if d in TAKES[op.dtypes]]
+    return wide[0] if wide else TAKES[op.dtypes][0]
 
 
 def everything(op: Op) -> Iterator[tuple[Case, DType]]:

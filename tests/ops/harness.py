@@ -35,6 +35,7 @@ TAKES: dict[str, tuple[DType, ...]] = {
     "float": dtypes.FLOATS,
     "number": dtypes.FLOATS + dtypes.INTEGERS,
     "int": (*dtypes.INTEGERS, dtypes.bool_),
+    "byte": (dtypes.int8, dtypes.uint8),
     "complex": (),  # test_complex.py has these
 }
 FURTHER = (dtypes.float16, dtypes.bfloat16, dtypes.int64, dtypes.int32, dtypes.uint8, dtypes.bool_)

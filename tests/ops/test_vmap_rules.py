@@ -93,7 +93,7 @@ def check(case: Case, chosen: tuple[int, ...], last: bool) -> set[str]:
 
 def check_record(name: str, samples: int | None, most: int) -> set[str]:
     op, looped = REGISTRY[name], set()
-    takes = {"int": dtypes.int64}.get(op.dtypes, dtypes.float64)
+    takes = {"int": dtypes.int64, "byte": dtypes.int8}.get(op.dtypes, dtypes.float64)
     for case in cases(op, takes, count=samples):
         if any(x is not None and 0 in x.shape for x in case.operands) and op.traits.refuses:
             continue
