@@ -39,6 +39,7 @@ from .programs.narrow_windows import narrow_windows
 from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
 from .programs.program import Program, Repeat
+from .programs.read_narrow import read_narrow
 from .programs.round_products import round_products
 from .programs.round_where_made import round_where_made
 from .programs.shorten_lifetimes import shorten_lifetimes
@@ -203,8 +204,9 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
-        *([partial(matrix_convolutions, target=target, rounds=rounds)] if target.matrix else []),
+        partial(matrix_convolutions, target=target, rounds=rounds),
         partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=rounds)),
+        partial(read_narrow, frozen=options.frozen),  # before factors are packed as they are
         # products that no layout has taken for convolutions
         partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=rounds)),
         *([round_where_made] if target.pairs or target.matrix else []),  # with all that is to be rounded
@@ -237,6 +239,7 @@ PROGRAM_PASSES = tuple(
             batch_innermost,
             matrix_convolutions,
             assign_layouts,
+            read_narrow,
             pack_matmuls,
             round_where_made,
             channels_last,

@@ -165,6 +165,14 @@ class Product:
         return _convolution(self, one, two) or _convolution(self, two, one)
 
     @cached_property
+    def widened_convolution(self) -> Convolution | None:
+        """The same where elements are of a narrower type than the sum."""
+        one, two = (element(factor.value) for factor in self.factors)
+        if one is None or two is None:
+            return None
+        return _convolution(self, one, two) or _convolution(self, two, one)
+
+    @cached_property
     def windowed(self) -> Windowed | None:
         """The convolution, or the gradient of one, that the product is."""
         return _windowed(self, [factor.access for factor in self.factors])

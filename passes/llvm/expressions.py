@@ -16,8 +16,9 @@ from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
+from .nibbles import table_of
 from .ranges import Name, Range
-from .writer import ELEMENTS, Point, Value, Writer, suffix, type_of
+from .writer import ELEMENTS, Point, Value, Writer, literal, suffix, type_of
 
 LEVELS = 40  # that are emitted by recursion, of six calls each
 EXPANDED = 20  # levels that a word may have that is said in simpler ones
@@ -128,6 +129,9 @@ class Expressions(Writer, ABC):
                 return self.reference(expr, point)
             case Coordinate():
                 return self.coordinate(expr, point)
+            case Cast("f32", arg, False) if self.target.permutes and (table := table_of(arg)):
+                found = self.permuted(table[1], self.emit(table[0], point))
+                return self.cast(self.emit(arg, point), "f32") if found is None else found
             case Cast(target, arg, as_bits):
                 value = self.emit(arg, point)
                 return self.bitcast(value, target) if as_bits else self.cast(value, target)
@@ -327,6 +331,14 @@ class Expressions(Writer, ABC):
         self.loop(0, lanes, 1, [], body)
         return self.read(slots[0], dtype, lanes, 64)
 
+    def permuted(self, numbers: tuple[int, ...], places: Value) -> Value | None:
+        """Those of sixteen numbers that the lowest bits of each lane say; None of other vectors."""
+        if places.type != "<16 x i32>":
+            return None
+        elements = ", ".join(f"float {literal(number, 'f32')}" for number in numbers)
+        table = Value(f"<{elements}>", "f32", 16)
+        return self.ssa(self.call(self.target.permutes, "<16 x float>", [table, places]), "f32", 16)
+
     # ---- casts
     def convert(self, instruction: str, value: Value, dtype: str) -> Value:
         target = type_of(dtype, value.lanes)
@@ -371,8 +383,15 @@ class Expressions(Writer, ABC):
     def truncated(self, value: Value, dtype: str) -> Value:
         """A float truncated to i32 or i64; the least one where it doesn't fit, or is NaN, as x86 has it.
 
-        To LLVM such a conversion is poison: of `float(int(x))` it would make `trunc(x)`.
+        To LLVM such a conversion is poison: of `float(int(x))` it would make `trunc(x)`.  Where there is an
+        intrinsic, it is x86's own instruction, which does all of it.
         """
+        if name := self.target.truncates.get(value.lanes) if (value.dtype, dtype) == ("f32", "i32") else None:
+            rest = []
+            if value.lanes == 16:  # what masked lanes hold, the mask, and the mode that is set
+                zero = Value("zeroinitializer", "i32", 16, 0)
+                rest = [zero, self.constant(-1, "i16"), self.constant(4, "i32")]
+            return self.ssa(self.call(name, type_of("i32", value.lanes), [value, *rest]), "i32", value.lanes)
         limit = 2.0 ** (bits(dtype) - 1)
         result = self.convert("fptosi", value, dtype)
         least = self.like(result, -(1 << bits(dtype) - 1))

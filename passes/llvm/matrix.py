@@ -1,12 +1,14 @@
 """Sums of products in matrix registers (`Matrix`): AMX, whose registers are 16 rows of 64 bytes.
 
     sums[16, 16] f32 += left[16, 16 pairs] * right[16 pairs, 16 columns]
+    sums[16, 16] i32 += left[16, 16 quads] * right[16 quads, 16 columns]
 
-A tile of a product is two by two of them at most: four hold its sums over all of a sum, two the left
-factor's rows, two the packed right factor's columns.  Pairs lie side by side in both factors; what else is
-summed (the taps of a window) is gone over by loops around them.  Then the sums go to the stack, and what
-stands after them runs in vectors, row by row.  How many rows a register has is configured where the function
-begins, and forgotten where it ends: threads belong to others, too.
+Pairs are of bfloat16, quads of bytes, either signed or not.  A tile of a product is two by two of them at
+most: four hold its sums over all of a sum, two the left factor's rows, two the packed right factor's columns.
+Pairs or quads lie side by side in both factors; what else is summed (the taps of a window) is gone over by
+loops around them.  Then the sums go to the stack, and what stands after them runs in vectors, row by row.
+How many rows a register has is configured where the function begins, and forgotten where it ends: threads
+belong to others, too.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Reduce
 from ...ir.kernel.scalar import Cast, Op, Read
-from ..schedules.steps import SIDE, Matrix, pairs_at_once
+from ..schedules.steps import NEIGHBOURS, SIDE, Matrix, pairs_at_once
 from .ranges import Int
 from .writer import ELEMENTS, Point, Value, effect
 
 if TYPE_CHECKING:
     from .units import Units
 
-LINE, PAIR = 64, 4  # bytes of a row, and of two neighbours
+LINE, PAIR = 64, 4  # bytes of a row, and of a pair or a quad
 LEFT, RIGHT = 4, 6  # the first register of each factor; before them are the sums
 
 
@@ -58,7 +60,7 @@ def end(units: Units) -> None:
 def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
     """A tile's sums, stored in an array on the stack row by row: its name, and one of them.
 
-    points: row by row.  Raises Unsayable where the factors are no rows and panels of bfloat16.
+    points: row by row.  Raises Unsayable where the factors are no rows and panels of bfloat16 or bytes.
     """
     schedule, kernel, lanes = units.schedule, units.kernel, units.lanes
     row = next(step.axis for step in schedule.of(Matrix))
@@ -66,23 +68,27 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
     vectors = len(points) // sum(rows)
     *around, last = [axis for axis in stage.axes if axis.name != pair]
     left, right = _factors(units, stage)
+    dtypes = kernel.buffers[left.buffer].dtype, kernel.buffers[right.buffer].dtype
+    product, sums = _instruction(units, *dtypes)
+    count = NEIGHBOURS.get(dtypes[0], 2)
+    itemsize = PAIR // count
     offset = kernel.buffers[left.buffer].offset(left.index)
     packed = kernel.buffers[right.buffer].offset(right.index)
     refused = (
-        not units.target.matrix
+        not product
         or lanes != SIDE
         or vectors > 2
-        or kernel.extents.get(pair) != 2
+        or kernel.extents.get(pair) != count
         or any(not isinstance(axis.extent, int) or not axis.extent for axis in (*around, last))
-        or [offset.coefficient(axis) for axis in (last.name, pair, units.lane_axis)] != [2, 1, 0]
+        or [offset.coefficient(axis) for axis in (last.name, pair, units.lane_axis)] != [count, 1, 0]
         or packed.coefficient(pair) != 1
         or len(points) != vectors * sum(rows)
         or any(packed.coefficient(axis) != 0 for axis in (row, *schedule.tiles))
         or units.unproved(left)
         or units.unproved(right)
         or any(not isinstance(part, Affine) for part in left.index)
-        or units.kernel.buffers[right.buffer].strides[-2] != 2
-        or units.kernel.dtypes[stage.name] != "f32"
+        or units.kernel.buffers[right.buffer].strides[-2] != count
+        or units.kernel.dtypes[stage.name] != sums
         or units.limits
     )
     if refused:
@@ -94,7 +100,7 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
     def inside(access: Read, first: Point, height: int) -> None:
         buffer = kernel.buffers[access.buffer]
         for at_row in (0, height - 1):
-            for step, half in ((0, 0), (depth - 1, 1)):
+            for step, half in ((0, 0), (depth - 1, count - 1)):
                 (base, k), (index, _) = first[row], first[last.name]
                 point = first | {row: (base, k + at_row), last.name: (index, step), pair: (half, 0)}
                 units.stays_inside(access, buffer, access.index, point, [])
@@ -103,17 +109,17 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
         for block, (first, height) in enumerate(zip(firsts, rows, strict=True)):
             inside(left, first | at, height)
             start = f"%{left.buffer}.ptr"
-            place = units.address(ELEMENTS["bf16"], start, *units.linear(offset, first | at))
-            pitch = units.times(units.size(offset.coefficient(row)), 2)
+            place = units.address(ELEMENTS[dtypes[0]], start, *units.linear(offset, first | at))
+            pitch = units.times(units.size(offset.coefficient(row)), itemsize)
             _load(units, LEFT + block, place, pitch)
         for column, point in enumerate(wide):
             inside(right, point | at, 1)
             place = units.address_packed(right, kernel.buffers[right.buffer], point | at, -2)
-            _load(units, RIGHT + column, place, units.size(packed.coefficient(last.name)) * 2)
+            _load(units, RIGHT + column, place, units.size(packed.coefficient(last.name)) * itemsize)
         for block in range(len(rows)):
             for column in range(vectors):
                 registers = (2 * block + column, LEFT + block, RIGHT + column)
-                _do(units, units.target.matrix, *(("i8", n) for n in registers))
+                _do(units, product, *(("i8", n) for n in registers))
 
     for block in range(len(rows)):
         for column in range(vectors):
@@ -128,15 +134,16 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
 
     nest(around, {pair: (0, 0)})
     length = len(points) * lanes
-    key = stage.name, "float", length
-    array, *_ = units.scratch.setdefault(key, (f"%{stage.name}.sums{len(units.scratch)}", "float", length))
+    element = ELEMENTS[sums]
+    key = stage.name, element, length
+    array, *_ = units.scratch.setdefault(key, (f"%{stage.name}.sums{len(units.scratch)}", element, length))
     for block in range(len(rows)):
         for column in range(vectors):
             first = (vectors * sum(rows[:block]) + column) * lanes
-            place = units.address("float", array, 0, first)
+            place = units.address(element, array, 0, first)
             pitch = vectors * LINE
             _do(units, "tilestored64", ("i8", 2 * block + column), ("ptr", place), ("i64", pitch))
-    return array, units.splat(units.constant(0, "f32"))
+    return array, units.splat(units.constant(0, sums))
 
 
 def _rows(units: Units) -> list[int]:
@@ -161,11 +168,19 @@ def _factors(units: Units, stage: Reduce) -> tuple[Read, Read]:
     value = stage.value
     factors = value.args if isinstance(value, Op) and value.name == "mul" and stage.combine == "sum" else ()
     reads = [f.arg for f in factors if isinstance(f, Cast) and isinstance(f.arg, Read) and not f.bits]
-    reads = [read for read in reads if units.kernel.buffers[read.buffer].dtype == "bf16"]
     reads.sort(key=lambda read: read.buffer in units.schedule.packed)
     if len(reads) != 2 or [read.buffer in units.schedule.packed for read in reads] != [False, True]:
         raise Unsayable(f"{units.kernel.name}: {stage} has no right factor in panels", str(units.schedule))
     return reads[0], reads[1]
+
+
+def _instruction(units: Units, left: str, right: str) -> tuple[str, str]:
+    """What multiplies registers of these types, and the type of its sums; "" where nothing does."""
+    if left == right == "bf16":
+        return units.target.matrix, "f32"
+    if {left, right} <= {"i8", "u8"} and units.target.byte_matrix:
+        return f"tdpb{left[0].replace('i', 's')}{right[0].replace('i', 's')}d", "i32"
+    return "", "f32"
 
 
 def _load(units: Units, register: int, place: str, pitch: Int) -> None:

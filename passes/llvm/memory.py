@@ -11,7 +11,7 @@ from ...ir.kernel.form import Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
 from ..schedules.default import can_transpose
-from ..schedules.steps import Schedule
+from ..schedules.steps import NEIGHBOURS, Schedule
 from ..schedules.target import Target
 from .expressions import Expressions
 from .ranges import OPEN, Int, Name, Range
@@ -203,19 +203,20 @@ class Memory(Expressions):
         return self.read(address, buffer.dtype, self.lanes)
 
     def load_pair(self, access: Read, point: Point) -> Value:
-        """Two bfloat16 that are neighbours along the paired axis, as one i32: for each lane, or for all."""
+        """Neighbours along the paired axis (two halves, four bytes) as one i32: for each lane, or for all."""
         buffer, axis = self.kernel.buffers[access.buffer], self.schedule.paired or ""
         is_packed, lanes = access.buffer in self.schedule.packed, 0
-        fits = buffer.dtype == "bf16" and buffer.offset(access.index).coefficient(axis) == 1
-        if not fits or self.kernel.extents[axis] != 2 or any(self.guards(access, point)):
+        count = NEIGHBOURS.get(buffer.dtype, 0)
+        fits = count == self.kernel.extents[axis] and buffer.offset(access.index).coefficient(axis) == 1
+        if not fits or any(self.guards(access, point)):
             raise Unsayable(f"{self.kernel.name}: {access} are no pairs along {axis}", str(self.schedule))
-        for each in (point, point | {axis: (0, 1)}):
+        for each in (point, point | {axis: (0, count - 1)}):
             self.stays_inside(access, buffer, access.index, each, self.guarded(access, each))
-        if is_packed and buffer.strides[-2] == 2:
+        if is_packed and buffer.strides[-2] == count:
             address, lanes = self.address_packed(access, buffer, point, -2), self.lanes
         else:
             base, constant, step, spread = self.offsets(buffer, access.index, point)
-            if is_packed or step not in (0, 2) or spread is not None:
+            if is_packed or step not in (0, count) or spread is not None:
                 raise Unsayable(f"{self.kernel.name}: {access} are no pairs of lanes", str(self.schedule))
             lanes = self.lanes if step else 0
             address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)

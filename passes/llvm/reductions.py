@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 
 from ...ir.dims import Dim
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
-from ...ir.kernel.scalar import Cast, Const, Expr, Op, Read, Ref, Size, walk
+from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, Size, walk
 from ...ir.kernel.types import kind
 from ..kernels.product import Bounds, element, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule
 from ..schedules.target import Target
+from . import neighbours
 from .lane_sums import lane_sums
 from .ranges import OPEN, Int
 from .results import Results
+from .scaled_sums import scaled_sums
 from .writer import ELEMENTS, Point, Value, suffix
 
 Body = Callable[[list[Point], list[Value]], list[Value]]
@@ -61,6 +63,8 @@ class Reductions(Results):
 
     def accumulate(self, stage: Reduce, points: list[Point], totals: list[Value]) -> list[Value]:
         """The totals, and what the stage adds to them: bounded axes in outer loops, the others inside."""
+        if (scaled := scaled_sums(self, stage, points, totals)) is not None:
+            return scaled
         word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
         across = self.lane_axis in names(stage.axes)
         wide = bool(totals[0].lanes)
@@ -73,7 +77,7 @@ class Reductions(Results):
 
         def combined(total: Value, point: Point) -> Value:
             if self.schedule.paired in names(stage.axes):
-                return self.add_pairs(total, factors, point)
+                return neighbours.add_neighbours(self, stage, total, point)
             if fused:
                 operands = [self.emit(factor, point, dtype) for factor in factors]
                 return self.named("fma", *(self.splat(f) if wide else f for f in operands), total)
@@ -83,15 +87,34 @@ class Reductions(Results):
         def body(at: list[Point], totals: list[Value]) -> list[Value]:
             totals = list(totals)
             for k, point in enumerate(at):
-                slot = k % len(totals)  # points come copy-major: see over_vector
+                slot = k % count  # points come copy-major: see over_vector
                 if word == "add" and any(self.is_nothing(factor, point) for factor in factors):
                     continue
                 following = combined(totals[slot], point)
                 if across and self.mask and not silent:
                     following = self.select(self.mask, following, totals[slot])
                 totals[slot] = following
+            for k, first in enumerate(corrected.values(), count):
+                totals[k] = neighbours.add_correction(self, stage, totals[k], at[first])
             return totals
 
+        corrected, count = neighbours.corrected(self, stage, points), len(totals)
+        if corrected:  # their sums come behind the others
+            zero = self.constant(0, dtype, True)
+            totals = [*totals, *([zero] * len(corrected))]
+            total = self.summed_up(stage, points, totals, body, copies)
+            columns = dict(zip(corrected, total[count:], strict=True))
+            return [
+                self.binary("sub", value, columns[neighbours.column(self, stage, point)])
+                for value, point in zip(total[:count], points, strict=True)
+            ]
+        return self.summed_up(stage, points, totals, body, copies)
+
+    def summed_up(
+        self, stage: Reduce, points: list[Point], totals: list[Value], body: Body, copies: int
+    ) -> list[Value]:
+        """The totals after the loops of a sum."""
+        factors = stage.value.args if isinstance(stage.value, Op) and stage.value.name == "mul" else ()
         bounded = self.bounds.get(stage.name, {})
         outside = [axis for axis in stage.axes if axis.name in bounded or axis.name in self.limits]
         if not self.schedule.has(Bound) and not self.limits:
@@ -126,23 +149,6 @@ class Reductions(Results):
         totals = nest(outside, points, totals)
         self.held = held
         return totals
-
-    def add_pairs(self, total: Value, factors: tuple[Expr, ...], point: Point) -> Value:
-        """The total and, for each lane, the products of two neighbours of both factors: one instruction."""
-        wide = f"<{2 * self.lanes} x bfloat>"
-
-        def side(factor: Expr) -> str:
-            if not isinstance(factor, Cast) or not isinstance(factor.arg, Read) or not self.target.pairs:
-                raise Unsayable(f"{self.kernel.name}: {factor} is no pair of bfloat16", str(self.schedule))
-            pair = self.splat(self.load_pair(factor.arg, point))
-            return f"{wide} {self.name(f'bitcast {pair} to {wide}')}"
-
-        sides = [self.memo(("pair", self.key(factor, point)), partial(side, factor)) for factor in factors]
-        if total.type != self.vector("float") or len(sides) != 2:
-            raise Unsayable(f"{self.kernel.name}: no sum of pairs in f32", str(self.schedule))
-        self.declare(self.target.pairs, total.type, (total.type, wide, wide))
-        called = f"call {total.type} @{self.target.pairs}({total}, {', '.join(sides)})"
-        return self.ssa(called, total.dtype, total.lanes)
 
     # ---- what lies outside
     @cached_property

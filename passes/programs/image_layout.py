@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
-from ...ir.kernel.scalar import Expr, read
+from ...ir.kernel.scalar import Expr, cast, read
 from ...ir.kernel.substitute import Substitution
 from ..kernels.product import Windowed
 from .program import Array, Call, Program, Step
@@ -152,14 +152,21 @@ def relayout(array: Array, order: Order, name: str) -> Call:
     return Call(kernel, (array,), (Array(name, array.dtype, result.shape),))
 
 
-def padded(array: Array, first: Sequence[int], shape: tuple[int, ...]) -> Call:
-    """The call that copies a part of an array, with zeros around it: y[i] = x[first + i else 0]."""
+def padded(
+    array: Array, first: Sequence[int], shape: tuple[int, ...], dtype: str = "", fill: int = 0
+) -> Call:
+    """The call that copies a part of an array, with zeros around it: y[i] = x[first + i else 0].
+
+    dtype: another one for the copy.  fill: another number than 0.
+    """
+    dtype = dtype or array.dtype
     axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(shape))
     at = tuple(Affine(((axis.name, 1),)) for axis in axes)
-    value = read("x", tuple(one + Affine((), low) for one, low in zip(at, first, strict=True)), 0)
-    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", array.dtype, shape),)
-    kernel = Kernel("pad", *buffers, axes, (Store("y", at, value),))
-    return Call(kernel, (array,), (Array(array.name, array.dtype, shape),))
+    value = read("x", tuple(one + Affine((), low) for one, low in zip(at, first, strict=True)), fill)
+    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", dtype, shape),)
+    stored = value if dtype == array.dtype else cast(value, dtype)
+    kernel = Kernel("pad", *buffers, axes, (Store("y", at, stored),))
+    return Call(kernel, (array,), (Array(array.name, dtype, shape),))
 
 
 def permuted(kernel: Kernel, orders: Mapping[str, Order]) -> Kernel:

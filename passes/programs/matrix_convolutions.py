@@ -1,4 +1,5 @@
-"""Lay images out with their channels innermost where matrix registers multiply pairs of bfloat16.
+"""Lay images out with their channels innermost where matrix registers multiply pairs of bfloat16, and where
+factors are bytes.
 
     %y = conv2d(%x: f32[1,64,56,56], %w)    ->    %x1: bf16[1,56,56,64] = relayout(%x)
     %z = relu(%y)                                 %x2: bf16[1,58,58,64] = pad(%x1)
@@ -9,6 +10,9 @@
 
 A convolution is a product of matrices then, whose left factor lies along the sum: `pack_matmuls` says how it
 runs.  A depthwise one between them has a channel in each lane.  Groups stay as they are.
+
+Images of bytes stay bytes, or become i16 where a target multiplies no quads; a number around them that is not
+0 (a zero point) is copied there beforehand.
 """
 
 from __future__ import annotations
@@ -24,13 +28,14 @@ from ...ir.kernel.scalar import Expr
 from ..kernels.blocking import fresh, squeezed
 from ..kernels.product import Convolution, Windowed, element, is_zero, product_of
 from ..schedules.choose_product import MATRIX_SHARE
-from ..schedules.steps import FEWEST_PAIRS, Schedule, pairs_at_once
+from ..schedules.steps import Schedule
 from ..schedules.target import Target
 from .assign_layouts import round_call
 from .image_layout import ImageLayout, Order, padded
 from .pack_convolution import by_channels
-from .pack_matmuls import instead
+from .product_calls import instead
 from .program import Array, Call, Program, Step
+from .side_by_side import BYTES, filling
 
 COLUMNS = 16  # channels of a result that are worth matrix registers
 
@@ -40,12 +45,15 @@ def matrix_convolutions(program: Program, target: Target, rounds: bool = False) 
 
     rounds: whether factors of f32 may be rounded to bfloat16.
     """
+    program = _filled(program)
     windowed = {call: found for call in program.calls if call.how is None and (found := _windowed(call))}
     if any(found.gradient for found in windowed.values()):
         return program  # gradients of weights want images as they are
-    served = {call: found for call, found in windowed.items() if _fits(call, found, rounds)}
+    served = {call: found for call, found in windowed.items() if _fits(call, found, rounds, target)}
+    served |= {call: found for call in program.calls if (found := _depthwise_bytes(call)) is not None}
     saved = sum(map(_multiplied, served)) * target.core.muladd * (1 - MATRIX_SHARE)
-    if not served or saved < _copied(program, served) / target.core.packs:
+    in_bytes = any(map(_in_bytes, served))  # as they are given, each is widened for itself
+    if not served or not in_bytes and saved < _copied(program, served) / target.core.packs:
         return program
     return _Layout(program, served, target, rounds).program()
 
@@ -55,13 +63,63 @@ def _windowed(call: Call) -> Windowed | None:
     return found and found.widened
 
 
-def _fits(call: Call, roles: Windowed, rounds: bool) -> bool:
-    """Whether a convolution of images of given sizes has factors of bfloat16, or such as may be rounded, and
-    reads its image at every place or next to it."""
+def _in_bytes(call: Call) -> bool:
+    """Whether factors are bytes, and sums i32."""
+    found = product_of(call.kernel)
+    if found is None or call.kernel.dtypes[found.stage.name] != "i32":
+        return False
+    sides = [element(factor.value) for factor in found.factors]
+    return all(side is not None and call.kernel.buffers[side.buffer].dtype in BYTES for side in sides)
+
+
+def _filled(program: Program) -> Program:
+    """The program in which bytes beside an image that are not 0 are copied there beforehand.
+
+    x[n, c, i+r-1 else 3]    ->    p[n, c, i+r],  p[n, c, i] = x[n, c, i-1 else 3]
+    """
+    steps = list[Step]()
+    for step in program.steps:
+        steps += _with_copies(step) if isinstance(step, Call) and step.how is None else [step]
+    return program.replace(steps=tuple(steps)) if len(steps) > len(program.steps) else program
+
+
+def _with_copies(call: Call) -> list[Step]:
+    found = product_of(call.kernel) if _in_bytes(call) else None
+    for factor in found.factors if found else ():
+        access = element(factor.value)
+        assert access is not None
+        index = [part for part in access.index if isinstance(part, Affine)]
+        if access.other is None or is_zero(access.other) or len(index) < len(access.index):
+            continue
+        array = next(
+            a for a, b in zip(call.inputs, call.kernel.inputs, strict=True) if b.name == access.buffer
+        )
+        reach = [part.bounds(call.kernel.extents) for part in index]
+        if any(isinstance(low, Dim) for low, _ in reach):
+            continue
+        first = [int(low) for low, _ in reach]
+        shape = tuple(high - low + 1 for low, high in reach)
+        copy = padded(array, first, shape, fill=int(access.other.value))
+        buffer = Buffer(fresh(call.kernel, access.buffer), array.dtype, shape)
+        at = tuple(part - Affine((), low) for part, low in zip(index, first, strict=True))
+        return [copy, instead(call, factor.value, buffer, at, copy.outputs[0])]
+    return [call]
+
+
+def _fits(call: Call, roles: Windowed, rounds: bool, target: Target) -> bool:
+    """Whether a convolution of images of given sizes has factors of bfloat16, or such as may be rounded, or
+    bytes, which the target multiplies, and reads its image at every place or next to it."""
     kernel, found = call.kernel, product_of(call.kernel)
     assert found is not None
     extents, wanted = kernel.extents, {"bf16", "f32"} if rounds else {"bf16"}
-    if _is_open(kernel, roles.batch) or kernel.dtypes[found.stage.name] != "f32":
+    if _in_bytes(call):
+        wanted = {*BYTES}
+        weight = next(b for b in kernel.inputs if b.name == roles.weight)
+        if weight.dtype != "i8" or not (target.byte_matrix or target.lanes in {*target.quads, *target.words}):
+            return False
+    elif not target.matrix or kernel.dtypes[found.stage.name] != "f32":
+        return False
+    if _is_open(kernel, roles.batch):
         return False
     for factor in found.factors:
         side = element(factor.value)
@@ -128,9 +186,9 @@ class _Layout(ImageLayout):
         return None if found is None else by_channels(kernel, found, self.target)
 
     def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
-        if roles is not None:
-            return self.as_product(call, roles)
-        return (call,) if call.how is None else self.rounded(call)
+        if call.how is not None:  # a depthwise one
+            return self.rounded(call)
+        return (call,) if roles is None else self.as_product(call, roles)
 
     def as_product(self, call: Call, roles: Windowed) -> list[Step]:
         """The call on its image as bfloat16, with zeros around it, and beside channels (an image's three) of
@@ -140,7 +198,7 @@ class _Layout(ImageLayout):
         """
         kernel, (image, _), (channel, _) = call.kernel, roles.images, roles.channels
         assert channel is not None
-        count = filling(int(kernel.extents[channel]), _beside(kernel, roles))
+        count, dtype = self.channels(call, roles, int(kernel.extents[channel]))
         found = product_of(kernel)
         assert found is not None
         arrays = {b.name: a for a, b in zip(call.inputs, kernel.inputs, strict=True)}
@@ -153,15 +211,27 @@ class _Layout(ImageLayout):
             first = [hint(low) for low, _ in reach]  # of the batch, which may be open, it is 0
             shape = [high - low + 1 for low, high in reach]
             shape[[part.names for part in index].index({channel})] = count
-            if access.buffer == image and array.dtype != "bf16":
+            if access.buffer == image and dtype == "bf16" != array.dtype:
                 array = self.shared(steps, round_call(array))
-            if any(first) or tuple(shape) != array.shape:
-                array = self.shared(steps, padded(array, first, tuple(shape)))
+            made = dtype if access.buffer == image else array.dtype
+            if any(first) or tuple(shape) != array.shape or made != array.dtype:
+                array = self.shared(steps, padded(array, first, tuple(shape), made))
             buffer = Buffer(fresh(call.kernel, access.buffer), array.dtype, tuple(shape))
             at = tuple(part - Affine((), low) for part, low in zip(index, first, strict=True))
             call = instead(call, side, buffer, at, array)
         stages = tuple(_with_extent(stage, channel, count) for stage in call.kernel.stages)
         return [*steps, replace(call, kernel=call.kernel.replace(stages=stages))]
+
+    def channels(self, call: Call, roles: Windowed, count: int) -> tuple[int, str]:
+        """The channels that an image is copied with, and in which dtype."""
+        beside = _beside(call.kernel, roles)
+        if not _in_bytes(call):
+            return filling(count, 2, beside), "bf16"
+        image = next(b.dtype for b in call.kernel.inputs if b.name == roles.images[0])
+        if self.target.byte_matrix:
+            return filling(count, 4, beside), image
+        size = 4 if self.target.lanes in self.target.quads else 2
+        return -(-count // size) * size, image if size == 4 else "i16"
 
     def rounded(self, call: Call) -> list[Step]:
         """A depthwise convolution that reads its image as bfloat16: half of the bytes that it waits for."""
@@ -189,6 +259,22 @@ class _Layout(ImageLayout):
         return self.copies[key]
 
 
+def _depthwise_bytes(call: Call) -> Windowed | None:
+    """The roles of a depthwise convolution's arrays, where its factors are bytes."""
+    found = _depthwise(call) if call.how is None and _in_bytes(call) else None
+    if found is None or found.batch is None and len(call.outputs) > 1:
+        return None
+    channel = found.group
+    return Windowed(
+        found.stage,
+        found.batch,
+        (found.input, call.kernel.outputs[0].name),
+        found.weight,
+        False,
+        (channel, channel),
+    )
+
+
 def _depthwise(call: Call) -> Convolution | None:
     roles = _convolution(call)
     return roles if roles is not None and roles.depthwise else None
@@ -197,7 +283,7 @@ def _depthwise(call: Call) -> Convolution | None:
 def _convolution(call: Call) -> Convolution | None:
     """The convolution that a call is, of images of given sizes."""
     found = product_of(squeezed(call.kernel))
-    roles = found and found.convolution
+    roles = found and (found.widened_convolution if _in_bytes(call) else found.convolution)
     if (
         roles is None
         or _is_open(call.kernel, roles.batch)
@@ -219,11 +305,3 @@ def _beside(kernel: Kernel, roles: Windowed) -> int:
     row, taps = index[-2], [axis for axis in roles.stage.axes if axis.name != roles.channels[0]]
     assert isinstance(row, Affine)
     return next((int(a.extent) for a in taps if row.coefficient(a.name) == 1), 1)
-
-
-def filling(channels: int, taps: int = 1) -> int:
-    """So many channels and more, of which some pairs fill a register; taps: of these side by side."""
-    count = channels + channels % 2
-    while pairs_at_once(count * taps // 2) < FEWEST_PAIRS:
-        count += 2
-    return count

@@ -10,6 +10,8 @@ its kernel.
 
 Factors of bfloat16 (or rounded to it, where that was asked for) are multiplied in pairs where a target has an
 instruction for two: panels are [n / width, k / 2, width, 2] then, and the left factor lies along the sum.
+Bytes are multiplied in quads, [n / width, k / 4, width, 4], or as pairs of i16 where a target has no
+instruction for four.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ from math import prod
 
 from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Store, names
-from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, coordinate, op, read, walk
+from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, names
+from ...ir.kernel.scalar import Cast, Expr, Op, Read, coordinate, op, walk
 from ...ir.kernel.substitute import Substitution
 from ...ir.kernel.types import NUMPY, bits, is_floating
-from ..graphs.pieces import wanted
-from ..kernels.blocking import fresh, split_axis, squeezed, zero_of
+from ..kernels.blocking import fresh, split_axis, squeezed
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..kernels.split_reductions import split_reductions
 from ..schedules.choose_blocks import images_together
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
-from ..schedules.default import balanced_tile, instructions, runs_once, usual
+from ..schedules.default import balanced_tile, instructions, usual
 from ..schedules.steps import (
     FEWEST_PAIRS,
+    NEIGHBOURS,
     SIDE,
     Block,
     Collapse,
@@ -42,7 +44,6 @@ from ..schedules.steps import (
     Join,
     Matrix,
     Pack,
-    Pairs,
     Peel,
     Prefetch,
     Reorder,
@@ -56,9 +57,33 @@ from ..schedules.steps import (
     tiles,
 )
 from ..schedules.target import AHEAD, Target
+from .product_calls import (
+    by_columns,
+    chains_of,
+    guarded,
+    in_full,
+    instead,
+    is_narrow,
+    lies_along,
+    narrowed,
+    part_of,
+    strides_of,
+    sure,
+)
 from .program import Alias, Array, Call, Program
 from .program import Step as ProgramStep
+from .side_by_side import (
+    BYTES,
+    Neighbours,
+    byte_factors,
+    can_deepen,
+    deepened,
+    filling,
+    narrow_dtype,
+    of_bytes,
+)
 from .split_calls import in_turn
+from .weight_panels import FAR_BYTES, FEW_ROWS, from_bytes, is_made_of_bytes
 
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
@@ -73,8 +98,6 @@ UNITS = 16  # of work, so many that a sum is cut in no more parts
 OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
 PACKED_ROWS = 64  # of a panel of pairs in a unit of work
 MATRIX_ROWS = 8  # that are worth a matrix register
-FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
-FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
 
 
 @dataclass(frozen=True)
@@ -91,21 +114,11 @@ def pack_matmuls(program: Program, target: Target, options: Options | None = Non
     """The program with a way to run for every product of matrices, and packed factors where they pay."""
     options = options or Options()
     frozen = {program.params[k] for k in options.frozen} | set(program.constants)
-    packing = _Packing(target, frozen, options.only, options.rounds)
+    packing = Packing(target, frozen, options.only, options.rounds)
     packing.uses.update((call.name, array) for call in program.calls for array in {*call.inputs})
     for step in program.steps:
         packing.step(step)
     return program.replace(steps=tuple(packing.steps))
-
-
-def by_columns(kernel: Kernel) -> Product | None:
-    """The product that a collapsed kernel is, with the columns of its result in the right factor alone."""
-    found = product_of(kernel)
-    if found is None or runs_once(kernel) or any(s.axes for s in kernel.stages if s is not found.stage):
-        return None
-    if 0 in kernel.extents.values() or not is_floating(kernel.dtypes[found.stage.name]):
-        return None
-    return found.by_columns
 
 
 def _after(kernel: Kernel) -> int:
@@ -116,7 +129,7 @@ def _after(kernel: Kernel) -> int:
     return instructions(kernel, kernel.stages[first:], frozenset())
 
 
-class _Packing:
+class Packing:
     """The steps so far, and what has been packed.
 
     uses: how many calls of one name read an array; what they have packed of it, they share.
@@ -143,11 +156,13 @@ class _Packing:
                 return call
         if found is None:  # as most have none, before more is done
             return call
-        as_it_was, call = call, replace(call, kernel=_in_full(call.kernel))
+        as_it_was, call = call, replace(call, kernel=in_full(call.kernel))
         flat = collapsed(call.kernel)
         roles = by_columns(flat)
         if roles is None:
             return as_it_was
+        if is_made_of_bytes(self, call, flat, roles):
+            return from_bytes(self, self.simple_left(call, flat, roles))
         way = self.chosen(call, flat, roles)
         if way == "plain":
             return as_it_was
@@ -155,7 +170,8 @@ class _Packing:
             return replace(call, how=self.dots(flat, roles))
         if way == "pairs":
             return self.pairs(call, flat, roles)
-        if (parts := self.parts(flat, roles)) > 1:
+        bytes_ = byte_factors(flat, roles)
+        if bytes_ is None and (parts := self.parts(flat, roles)) > 1:
             *partial_sums, total = in_turn(call, split_reductions(call.kernel, parts) or ())
             self.steps += map(self.call, partial_sums)
             return total
@@ -171,6 +187,8 @@ class _Packing:
         if self.is_along(flat, roles):
             ways.append("dots")
         if self.pair_of(call.kernel, flat, roles) is not None:
+            if byte_factors(flat, roles):
+                return "pairs"  # four at once, where any other way widens each
             ways.append("pairs")
         if self.only is not None:
             ways = [self.only] if self.only in ways else ["plain"]
@@ -186,8 +204,9 @@ class _Packing:
         own = flat.free_axes(roles.right) & set(roles.outer)
         if own:  # products of a batch: each has its own factors
             rows = extent[roles.row] if roles.row else 1
-        itemsize = NUMPY[flat.dtypes[roles.stage.name]].itemsize
-        step, inner = _strides(flat, roles.right, roles.column, roles.k)
+        dtype = "i8" if byte_factors(flat, roles) else flat.dtypes[roles.stage.name]
+        itemsize = NUMPY[dtype].itemsize
+        step, inner = strides_of(flat, roles.right, roles.column, roles.k)
         return Size(
             batch=prod(extent[axis] for axis in own),
             rows=rows,
@@ -198,7 +217,7 @@ class _Packing:
             turned=step > 1,
             tile=self.tile(flat, roles),
             in_strips=self.strips(flat, roles) is not None,
-            is_made=not _is_along(flat, roles),
+            is_made=not lies_along(flat, roles),
         )
 
     def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
@@ -210,7 +229,7 @@ class _Packing:
         """Whether both factors are contiguous along the one summed axis, which fills vectors."""
         if len(roles.k) != 1 or usual(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
             return False
-        sides = (_strides(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
+        sides = (strides_of(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
         return all(step == 1 for step, _ in sides)
 
     def dots(self, flat: Kernel, roles: Product) -> Schedule:
@@ -224,45 +243,82 @@ class _Packing:
         return Schedule(Collapse(), Vectorise(roles.k[0]), *tiles(sizes), Join())
 
     # ---- pairs
-    def pair_of(self, kernel: Kernel, flat: Kernel, roles: Product) -> str | None:
-        """The axis of the kernel whose neighbours can be multiplied two by two; None where none can."""
+    def pair_of(self, kernel: Kernel, flat: Kernel, roles: Product) -> Neighbours | None:
+        """The axis of the kernel whose neighbours can be multiplied two by two, or four by four; None where
+        none can."""
+        axis = next((name for name, by in chains_of(kernel, flat)[roles.k[-1]].terms if by == 1), "")
+        extent = kernel.extents.get(axis, 1)
+        if isinstance(extent, Dim):
+            return None
+        if (bytes_ := byte_factors(flat, roles)) is not None:
+            return self.bytes_of(kernel, flat, roles, axis, bytes_)
         if not (self.target.pairs or self.fits_matrices(flat, roles)):
             return None
-        if flat.dtypes[roles.stage.name] != "f32":
+        if flat.dtypes[roles.stage.name] != "f32" or extent % 2:
             return None
         sides = roles.left, roles.right
         if not all(is_narrow(flat, e) or self.rounds and flat.dtype_of(e) == "f32" for e in sides):
             return None
-        axis = next((name for name, by in _chains(kernel, flat)[roles.k[-1]].terms if by == 1), "")
-        extent = kernel.extents.get(axis, 1)
-        return axis if not isinstance(extent, Dim) and extent % 2 == 0 else None
+        return Neighbours(axis, "bf16", "bf16", extent)
+
+    def bytes_of(
+        self, kernel: Kernel, flat: Kernel, roles: Product, axis: str, dtypes: tuple[str, str]
+    ) -> Neighbours | None:
+        """The axis of a product of bytes, which is made longer where its points don't come out even."""
+        extent = int(kernel.extents[axis])
+        full = sure(product_of(kernel))
+        longer = can_deepen(kernel, replace(full, turned=roles.turned), axis)
+        in_matrices = self.fits_matrices(flat, roles)
+        if not in_matrices and longer and extent == flat.extents[roles.k[-1]]:
+            filled = filling(extent, NEIGHBOURS["i8"])
+            in_matrices = 2 * extent > filled and self.fits_matrices(flat, roles, filled)
+            extent = filled if in_matrices else extent
+        found = of_bytes(dtypes, self.target, in_matrices)
+        if found is None:
+            return None
+        extent += -extent % NEIGHBOURS[found[1]]
+        return Neighbours(axis, *found, extent) if longer or extent == kernel.extents[axis] else None
 
     def pairs(self, call: Call, flat: Kernel, roles: Product) -> Call:
         """The call in pairs along the sum, its right factor packed, its left one laid along the sum."""
-        axis = self.pair_of(call.kernel, flat, roles)
-        assert axis is not None
-        kernel, _, pair = split_axis(call.kernel, axis, 2)
+        found = self.pair_of(call.kernel, flat, roles)
+        assert found is not None
+        kernel = call.kernel
+        if found.extent != kernel.extents[found.axis]:
+            full = replace(sure(product_of(kernel)), turned=roles.turned)
+            kernel = deepened(kernel, full, found.axis, found.extent)
+        kernel, _, pair = split_axis(kernel, found.axis, found.count)
         call = replace(call, kernel=kernel)
         flat = collapsed(kernel)
-        roles = _sure(by_columns(flat))
-        if not _is_along(flat, roles):
-            call = self.computed_left(call, roles.turned, "bf16")
-        return self.panels(call, collapsed(call.kernel), pair)
+        roles = sure(by_columns(flat))
+        if not lies_along(flat, roles, found.left):
+            call = self.computed_left(call, roles.turned, found.left)
+        return self.panels(call, collapsed(call.kernel), replace(found, axis=pair))
 
-    def fits_matrices(self, flat: Kernel, roles: Product) -> bool:
-        """Whether matrix registers hold the sums of a product of pairs, whose right factor is yet to pack."""
-        if not self.target.matrix or roles.row is None:
+    def fits_matrices(self, flat: Kernel, roles: Product, depth: int = 0) -> bool:
+        """Whether matrix registers hold the sums of a product of pairs, whose right factor is yet to pack.
+
+        depth: of the innermost summed axis, where that is made longer.
+        """
+        dtypes = byte_factors(flat, roles)
+        in_bytes = dtypes is not None and dtypes[0] in BYTES
+        is_float = flat.dtypes[roles.stage.name] == "f32"
+        has = self.target.byte_matrix if in_bytes else self.target.matrix and is_float
+        if not has or roles.row is None:
             return False
         if any(isinstance(flat.extents[axis], Dim) for axis in roles.k):
             return False
-        rows, depth = prod(self.matrix_rows(flat, roles).values()), int(flat.extents[roles.k[-1]])
-        deep = depth % 2 == 0 and pairs_at_once(depth // 2) >= FEWEST_PAIRS
+        count = NEIGHBOURS["i8" if in_bytes else "bf16"]
+        rows, depth = prod(self.matrix_rows(flat, roles).values()), depth or int(flat.extents[roles.k[-1]])
+        deep = depth % count == 0 and pairs_at_once(depth // count) >= FEWEST_PAIRS
+        if in_bytes:  # a left factor that lies across the sum is copied
+            return (rows >= MATRIX_ROWS or len(roles.k) > 1) and deep
         return (rows >= MATRIX_ROWS or len(roles.k) > 1) and deep and not self.strips(flat, roles)
 
     def matrix_rows(self, flat: Kernel, roles: Product) -> dict[str, int]:
         """The rows that matrix registers hold, by axis: two registers along one, or one of each of two."""
         extent = {axis: usual(flat.extents[axis]) for axis in roles.m}
-        apart = {axis: _strides(flat, roles.left, axis, ())[0] for axis in roles.m}
+        apart = {axis: strides_of(flat, roles.left, axis, ())[0] for axis in roles.m}
         near = sorted(roles.m, key=lambda axis: (apart[axis], -extent[axis]))
         row = next((axis for axis in near if 2 * extent[axis] >= MATRIX_ROWS), near[0])
         is_open = isinstance(flat.extents[row], Dim)  # of any number few are left
@@ -271,15 +327,16 @@ class _Packing:
         return {other: 2} | rows if other is not None and rows[row] <= SIDE else rows
 
     # ---- panels
-    def panels(self, call: Call, flat: Kernel, pack: bool | str) -> Call:
+    def panels(self, call: Call, flat: Kernel, pack: bool | Neighbours) -> Call:
         """The call by panels of columns, its right factor packed or where it lies.
 
         pack: True, or the axis of its pairs.
         """
-        roles = _sure(by_columns(flat))
+        pairs = pack if isinstance(pack, Neighbours) else None
+        roles = sure(by_columns(flat))
         target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
         row = roles.row
-        in_matrices = isinstance(pack, str) and self.fits_matrices(flat, roles)
+        in_matrices = pairs is not None and self.fits_matrices(flat, roles)
         if in_matrices:
             held = self.matrix_rows(flat, roles)
             *_, row = held
@@ -296,10 +353,10 @@ class _Packing:
         size = self.size(flat, roles)
         steps: list[Step] = []
         if pack:
-            call, packed = self.with_packed(call, flat, roles, width, pack if isinstance(pack, str) else "")
+            call, packed = self.with_packed(call, flat, roles, width, pairs)
             flat = collapsed(call.kernel)
-            roles = _sure(by_columns(flat))
-            steps += [Pack(packed, roles.column), *([Pairs(pack)] if isinstance(pack, str) else [])]
+            roles = sure(by_columns(flat))
+            steps += [Pack(packed, roles.column), *([pairs.step(pairs.axis)] if pairs else [])]
             if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS and not in_matrices:
                 steps.append(Prefetch(packed, AHEAD))
         rest = [axis for axis in names(flat.parallel) if axis not in (row, roles.column)]
@@ -357,7 +414,7 @@ class _Packing:
         while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
             vectors //= 2
         most = registers // (vectors * wide)
-        if roles.row and _strides(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
+        if roles.row and strides_of(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
             most = min(most, 8)
         is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
         if is_open:  # of any number few are left
@@ -374,7 +431,7 @@ class _Packing:
         depth, height = flat.extents[roles.k[0]], usual(flat.extents[roles.row])
         points = prod(usual(flat.extents[axis]) for axis in flat.free_axes(roles.left))  # those of all parts
         left = points * NUMPY[flat.dtypes[roles.stage.name]].itemsize
-        along, _ = _strides(flat, roles.left, roles.row, ())
+        along, _ = strides_of(flat, roles.left, roles.row, ())
         few = height <= 2 * self.tile(flat, roles)[0] or left <= self.target.core.cache // 2
         if usual(depth) < LONG_SUM or along != 1 or few:
             return None
@@ -431,12 +488,12 @@ class _Packing:
         """The call with its left factor as an array of a dtype, its sum innermost: computed by a call before,
         which calls of one factor share."""
         kernel = call.kernel
-        full = replace(_sure(product_of(kernel)), turned=turned)
+        full = replace(sure(product_of(kernel)), turned=turned)
         left = full.left
         axes = [axis for axis in (*kernel.parallel, *full.stage.axes) if axis.name in kernel.free_axes(left)]
         buffer = Buffer(fresh(kernel, "left"), dtype, tuple(a.extent for a in axes))
         at = tuple(Affine(((axis.name, 1),)) for axis in axes)
-        made = self.shared(_part(call, "left", _narrowed(kernel, left, dtype), buffer, tuple(axes), at))
+        made = self.shared(part_of(call, "left", narrowed(kernel, left, dtype), buffer, tuple(axes), at))
         return instead(call, left, buffer, at, made)
 
     def shared(self, made: Call) -> Array:
@@ -450,45 +507,51 @@ class _Packing:
         return self.packed[key]
 
     def with_packed(
-        self, call: Call, flat: Kernel, roles: Product, width: int, pair: str = ""
+        self, call: Call, flat: Kernel, roles: Product, width: int, pair: Neighbours | None = None
     ) -> tuple[Call, str]:
         """The call on the packed factor, and the buffer's name; packing is a call before it.
 
-        pair: the axis along which neighbours lie side by side, innermost, as bfloat16.
+        pair: the neighbours that lie side by side, innermost.
         """
         kernel = call.kernel
-        factor = replace(_sure(product_of(kernel)), turned=roles.turned).right
-        dtype, columns = "bf16" if pair else flat.dtype_of(roles.right), flat.extents[roles.column]
+        factor = replace(sure(product_of(kernel)), turned=roles.turned).right
+        dtype, columns = flat.dtype_of(roles.right), flat.extents[roles.column]
+        if not is_floating(dtype):
+            dtype = narrow_dtype(flat, roles.right) or dtype
+        if pair:
+            dtype = pair.right
         free = flat.free_axes(roles.right)
         outer = [axis for axis in flat.parallel if axis.name in free and axis.name in roles.outer]
         summed = [axis for axis in flat.axes if axis.name in roles.k]
         panel = Axis(fresh(flat, "p"), (columns + (width - 1)) // width)
         lane = Axis(fresh(flat, "x"), width)
         column = Affine.of({panel.name: width, lane.name: 1})
-        chains = _chains(kernel, flat)
+        chains = chains_of(kernel, flat)
         at, sums = coordinate(chains[roles.column]), [chains[axis.name] for axis in summed]
         index = [*(chains[axis.name] for axis in outer), op("floor_div", at, width)]
         axes, indices = [*outer, panel, *summed, lane], {roles.column: column}
         index += [*sums, op("remainder", at, width)]
         if pair:  # [..., k, width]  ->  [..., k / 2, width, 2]
-            half, two = Axis(fresh(flat, "h"), int(summed[-1].extent) // 2), Axis(fresh(flat, "d"), 2)
+            count = pair.count
+            half = Axis(fresh(flat, "h"), int(summed[-1].extent) // count)
+            two = Axis(fresh(flat, "d"), count)
             axes[axes.index(summed[-1])] = half
             axes.append(two)
-            indices[summed[-1].name] = Affine.of({half.name: 2, two.name: 1})
-            index[-2] = Affine(tuple((name, by // 2) for name, by in sums[-1].terms if name != pair))
-            index.append(Affine(((pair, 1),)))
+            indices[summed[-1].name] = Affine.of({half.name: count, two.name: 1})
+            index[-2] = Affine(tuple((name, by // count) for name, by in sums[-1].terms if name != pair.axis))
+            index.append(Affine(((pair.axis, 1),)))
         shape = tuple(axis.extent for axis in axes)
         is_padded = isinstance(columns, Dim) or columns % width
-        reads = partial(_guarded, flat, roles.right) if is_padded else None
-        value = Substitution(indices=indices, reads=reads).expr(_narrowed(flat, roles.right, dtype))
+        reads = partial(guarded, flat, roles.right) if is_padded else None
+        value = Substitution(indices=indices, reads=reads).expr(narrowed(flat, roles.right, dtype))
         buffer = Buffer(fresh(kernel, "packed"), dtype, shape)
         flat_call = self.flattened(call, flat, value)
         at_axes = tuple(Affine(((a.name, 1),)) for a in axes)
-        part = _part(flat_call, "pack", value, buffer, tuple(axes), at_axes)
+        part = part_of(flat_call, "pack", value, buffer, tuple(axes), at_axes)
         if pair:  # a row of the panel is two vectors, the lanes of one between those of the other
             size = min(PACKED_ROWS, half.extent)
             part = replace(
-                part, how=Schedule(Vectorise(lane.name), Tile(two.name, 2), Block(half.name, size))
+                part, how=Schedule(Vectorise(lane.name), Tile(two.name, count), Block(half.name, size))
             )
         made = self.shared(part)
         return instead(call, factor, buffer, tuple(index), made), buffer.name
@@ -522,113 +585,3 @@ def _even_block(extent: int, tile: int, most: int) -> int:
     tiles_of_axis, tiles_of_block = -(-extent // tile), max(1, most // tile)
     blocks = -(-tiles_of_axis // tiles_of_block)
     return tile * -(-tiles_of_axis // blocks)
-
-
-def _guarded(kernel: Kernel, old: Expr, access: Read) -> Read:
-    """A read that is 0 where its index leaves the buffer, unless it stands in the old expression too."""
-    if access.other is not None or access in set(walk(old)):
-        return access
-    return read(access.buffer, access.index, zero_of(kernel.buffers[access.buffer].dtype))
-
-
-def is_narrow(kernel: Kernel, factor: Expr) -> bool:
-    """Whether a factor is a bfloat16, widened."""
-    return isinstance(factor, Cast) and not factor.bits and kernel.dtype_of(factor.arg) == "bf16"
-
-
-def _is_along(kernel: Kernel, roles: Product) -> bool:
-    """Whether the left factor lies along the sum as bfloat16."""
-    return is_narrow(kernel, roles.left) and _strides(kernel, roles.left, roles.k[-1], ())[0] == 1
-
-
-def _narrowed(kernel: Kernel, factor: Expr, dtype: str) -> Expr:
-    """A factor in a dtype."""
-    if kernel.dtype_of(factor) == dtype:
-        return factor
-    return factor.arg if isinstance(factor, Cast) and is_narrow(kernel, factor) else cast(factor, dtype)
-
-
-def _sure(roles: Product | None) -> Product:
-    assert roles is not None  # the same product as before
-    return roles
-
-
-def _in_full(kernel: Kernel) -> Kernel:
-    """The kernel whose sums say in full what they add up: a factor that is computed by another kernel takes
-    no stage of this one with it.
-
-        t = sqrt(s[j])
-        y = sum(k) (x[i, k] * (w[k, j] / t))    ->    y = sum(k) (x[i, k] * (w[k, j] / sqrt(s[j])))
-    """
-    if not kernel.locals:
-        return kernel
-    inline = Substitution(refs=kernel.locals)
-    stages = tuple(inline.stage(stage) if isinstance(stage, Reduce) else stage for stage in kernel.stages)
-    return wanted(kernel.replace(stages=stages), frozenset(range(len(kernel.outputs))))
-
-
-def _strides(kernel: Kernel, factor: Expr, axis: str, inner: tuple[str, ...]) -> tuple[int, int]:
-    """The stride of a factor that is one element along an axis, and the least one along `inner`.
-
-    (0, 0) for a factor that is computed from several elements, or not always there.
-    """
-    while isinstance(factor, Cast):
-        factor = factor.arg
-    if (
-        not isinstance(factor, Read)
-        or kernel.unproved(factor)
-        or any(isinstance(p, Expr) for p in factor.index)
-    ):
-        return 0, 0
-    offset = kernel.buffers[factor.buffer].offset(factor.index)
-    return hint(offset.coefficient(axis)), min((hint(offset.coefficient(name)) for name in inner), default=0)
-
-
-def _part(
-    call: Call, name: str, value: Expr, buffer: Buffer, axes: tuple[Axis, ...], at: tuple[Affine, ...]
-) -> Call:
-    """The call that stores an expression of a call's inputs for every point of the axes."""
-    read_here = {e.buffer for e in walk(value) if isinstance(e, Read)}
-    pairs = [(a, b) for a, b in zip(call.inputs, call.kernel.inputs, strict=True) if b.name in read_here]
-    kernel = Kernel(name, tuple(b for _, b in pairs), (buffer,), axes, (Store(buffer.name, at, value),))
-    made = Array(name, buffer.dtype, buffer.shape)
-    return Call(kernel, tuple(a for a, _ in pairs), (made,))
-
-
-def instead(
-    call: Call,
-    factor: Expr,
-    buffer: Buffer,
-    index: tuple[Affine | Expr, ...],
-    array: Array,
-    other: int | None = None,
-) -> Call:
-    """The call with a factor read from an array of its own, and without the inputs that it needs no more.
-
-    other: what stands outside.
-    """
-    dtype, found = call.kernel.dtype_of(factor), read(buffer.name, index, other)
-    substitution = Substitution(exprs={factor: found if buffer.dtype == dtype else cast(found, dtype)})
-    kernel = substitution.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
-    arrays = (*call.inputs, array)
-    used = {access.buffer for _, access in kernel.reads}
-    kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]
-    kernel = kernel.replace(inputs=tuple(b for _, b in kept))
-    return replace(call, kernel=kernel, inputs=tuple(a for a, _ in kept))
-
-
-def _chains(kernel: Kernel, flat: Kernel) -> dict[str, Affine]:
-    """What each axis of the collapsed kernel is in the axes of the kernel itself.
-
-    Collapsing makes neighbours one axis, under the name of the slowest.
-    """
-    chains: dict[str, Affine] = {}
-    for group in (kernel.parallel, *(stage.axes for stage in kernel.stages)):
-        current = ""
-        for axis in group:
-            if axis.name in flat.extents:
-                current = axis.name
-                chains[current] = Affine(((current, 1),))
-            elif axis.extent != 1:
-                chains[current] = chains[current] * axis.extent + Affine(((axis.name, 1),))
-    return chains

@@ -23,6 +23,7 @@ from .gpu import GPU_STEPS, Precision
 from .language import Language, Step
 
 SIDE = 16  # rows, columns and pairs of a matrix register
+NEIGHBOURS = {"bf16": 2, "i16": 2, "i8": 4, "u8": 4}  # of 32 bits, which one instruction adds up
 FEWEST_PAIRS = 6  # of a register that is worth its while
 CHUNK = 4096  # elements: with a few operands they fit the nearest cache, and are work for about 1 us
 
@@ -189,8 +190,8 @@ class Join(Step):
 
 @dataclass(frozen=True)
 class Pairs(Step):
-    """Two neighbours along a summed axis are multiplied and added up in one instruction, `Target.pairs`: an
-    axis of two points, along which the bfloat16 of both factors lie side by side."""
+    """Two neighbours along a summed axis are multiplied and added up in one instruction, `Target.pairs` of
+    bfloat16 and `Target.words` of i16: an axis of two points, along which both factors lie side by side."""
 
     name = "pairs"
     parallel = False
@@ -198,9 +199,27 @@ class Pairs(Step):
 
 
 @dataclass(frozen=True)
+class Quads(Pairs):
+    """The same of four neighbours, which are bytes: `Target.quads`."""
+
+    name = "quads"
+
+
+@dataclass(frozen=True)
+class Scale(Step):
+    """Factors of a sum that are the same all along an axis, and the summed axes behind it, are multiplied to
+    the sums over these: the scales of weights that are kept as bytes."""
+
+    name = "scale"
+    parallel = False
+    axis: str
+
+
+@dataclass(frozen=True)
 class Matrix(Step):
     """The sums of a tile, of 32 rows along an axis at most or 16 at two places of another, are in matrix
-    registers over all of the sum: `Target.matrix` multiplies 16 rows of 16 pairs by as many columns."""
+    registers over all of the sum: `Target.matrix` multiplies 16 rows of 16 pairs (or quads) by as many
+    columns."""
 
     name = "matrix"
     parallel = True
@@ -260,7 +279,7 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pairs, Matrix, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pairs, Quads, Scale, Matrix, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
@@ -390,8 +409,13 @@ class Schedule:
 
     @cached_property
     def paired(self) -> str | None:
-        """The axis of the two that are multiplied and added up at once."""
+        """The axis of those that are multiplied and added up at once."""
         return next((step.axis for step in self.of(Pairs)), None)
+
+    @cached_property
+    def scaled(self) -> str | None:
+        """The first axis of sums that are scaled after they are taken."""
+        return next((step.axis for step in self.of(Scale)), None)
 
     @cached_property
     def packed(self) -> Mapping[str, str]:

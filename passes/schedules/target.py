@@ -192,7 +192,11 @@ class Target:
     scalef: the intrinsic, of AVX-512, that scales the floats of a vector by powers of two; "" for none.
     pairs: the intrinsic that adds to each f32 the products of two bfloat16 and their neighbours; "" for none.
     matrix: the same of matrix registers, 16 rows by 16 columns of 16 pairs (AMX), which the process was
-    allowed; "" for none.
+    allowed; "" for none.  byte_matrix: whether these take quads of bytes, too.
+    quads: by lanes, the intrinsic that adds to each i32 the products of four bytes and as many i8;
+    quads_signed: whether the former are i8 too, and not u8.  words: by lanes, the one that gives the products
+    of two i16 and their neighbours, added up.  truncates: by lanes, the one that makes i32 of f32, the least
+    of all of what does not fit.  permutes: the one that takes lanes of a vector of floats by an i32 for each.
     narrow: the fields that are others of vectors of fewer lanes.
     core: what its code is chosen by.
     """
@@ -215,6 +219,12 @@ class Target:
     scalef: str = ""
     pairs: str = ""
     matrix: str = ""
+    byte_matrix: bool = False
+    quads: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
+    quads_signed: bool = False
+    words: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
+    truncates: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
+    permutes: str = ""
     narrow: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     core: Core = field(default=ZEN5, hash=False, repr=False)
 
@@ -247,6 +257,14 @@ _WIDE, _NARROW = ('"stackrealign" "prefer-vector-width"="512"', '"stackrealign" 
 # 12 x 2 vectors reach 148 GF/s in place of 185 (an Intel Xeon with AMX, one thread, 2026-11-27).
 TUNE = "sapphirerapids"
 
+# VNNI, of AVX-512 and of AVX alike: no level has it, this machine's own target may.
+VNNI = {lanes: f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in (16, 8, 4)}
+DOTPROD = {4: "llvm.aarch64.neon.sdot.v4i32.v16i8"}
+WORDS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+TRUNCATES = {4: "llvm.x86.sse2.cvttps2dq"}
+TRUNCATES_AVX = TRUNCATES | {8: "llvm.x86.avx.cvtt.ps2dq.256"}
+TRUNCATES_AVX512 = TRUNCATES_AVX | {16: "llvm.x86.avx512.mask.cvttps2dq.512"}
+
 AVX512 = Target(
     "avx512",
     16,
@@ -259,7 +277,18 @@ AVX512 = Target(
     has_fma=True,
     has_halves=True,
     scalef="llvm.x86.avx512.mask.scalef.ps.512",
-    narrow={"registers": 16, "attributes": _NARROW, "scalef": "", "pairs": "", "matrix": ""},
+    words=WORDS,
+    truncates=TRUNCATES_AVX512,
+    permutes="llvm.x86.avx512.permvar.sf.512",
+    narrow={
+        "registers": 16,
+        "attributes": _NARROW,
+        "scalef": "",
+        "pairs": "",
+        "matrix": "",
+        "byte_matrix": False,
+        "permutes": "",
+    },  # fmt: skip
 )
 # No level has it, as not all CPUs of AVX-512 do; this machine's own target may.  Subnormal numbers are zeros
 # to it, and each product is rounded as it is added.
@@ -275,8 +304,10 @@ AVX2 = Target(
     loses_masks=True,
     has_fma=True,
     has_halves=True,
+    words=WORDS,
+    truncates=TRUNCATES_AVX,
 )
-BASELINE = Target("baseline", 4, "x86-64-v2", attributes=_NARROW)
+BASELINE = Target("baseline", 4, "x86-64-v2", attributes=_NARROW, words=WORDS, truncates=TRUNCATES)
 # Every AArch64 has it.  It was run under emulation alone (tests/kernel/test_neon.py), and no core was
 # measured: code is chosen by the figures of a Zen 5.
 NEON = Target("neon", 4, "generic", platform=AARCH64, registers=32, has_fma=True, has_halves=True)

@@ -98,7 +98,7 @@ BUGS = (
         "an affine map", "the lowering of linear", "linear"),
     Bug("missing bias of channels", "lower:conv2d", "y if bias is None else y + bias[out]",
         "y if bias is None else y", "a convolution", "the lowering of conv2d", "conv2d"),
-    Bug("padding of ones", "lower:conv2d", "outside=0)", "outside=1)", "a convolution",
+    Bug("padding of ones", "lower:conv2d", "outside=outside)", "outside=1)", "a convolution",
         "the lowering of conv2d", "conv2d"),
     Bug("padding of zeros for -inf", "lower:max_pool2d", "outside=-inf)", "outside=0)", "pooled",
         "the lowering of max_pool2d", "max_pool2d"),
@@ -147,7 +147,7 @@ BUGS = (
         "at = tuple(Affine(((axes[d].name, 1),)) for d in order)",
         "at = tuple(Affine(((axes[d].name, -1),), axes[d].extent - 1) for d in order)",
         "a batch of images", "pass batch_innermost", "conv2d"),
-    Bug("a packed factor from another column", "passes.programs.pack_matmuls:_Packing.with_packed",
+    Bug("a packed factor from another column", "passes.programs.pack_matmuls:Packing.with_packed",
         "{panel.name: width, lane.name: 1}", "{panel.name: width - 1, lane.name: 1}", "a wide map",
         "pass pack_matmuls", "linear"),
     # code

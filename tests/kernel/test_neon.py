@@ -17,6 +17,7 @@ import test_matmul
 import test_ulp
 import test_winograd
 import test_winograd_lanes
+from byte_programs import SDOT, compiled, i8, op, u8
 from image_programs import arguments
 from native import call_of, guarded, run_code
 from probes import INPLACE, PROBES, normal
@@ -36,7 +37,7 @@ from lamina.passes.programs.assign_layouts import assign_layouts
 from lamina.passes.programs.pack_matmuls import Options
 from lamina.passes.programs.program import interpret as interpret_program
 from lamina.passes.schedules.steps import parse as schedule
-from lamina.passes.schedules.target import BASELINE, NEON
+from lamina.passes.schedules.target import BASELINE, DOTPROD, NEON
 
 pytestmark = pytest.mark.skipif(
     bool(emulated.MISSING), reason=f"not installed: {', '.join(emulated.MISSING)}"
@@ -85,6 +86,18 @@ def test_every_word(dtype):
             eps = np.finfo(want.dtype).eps
             rtol, atol = TOLERANCE.get(name, (10, 1e-3))
             np.testing.assert_allclose(got, want, rtol=rtol * eps, atol=atol * eps, err_msg=name)
+
+
+@pytest.mark.parametrize("target", [SDOT, NEON], ids=lambda target: target.name)
+@pytest.mark.parametrize("first", [i8, u8], ids=["i8", "u8"])
+def test_products_of_bytes(first, target):
+    """By `sdot`, which takes both factors signed, and by a widening multiplication."""
+    arrays = [first(9, 52), i8(52, 37)]
+    _, program = compiled(lambda x, w: op("int_matmul", x, w), arrays, target, 1)
+    (call,) = (call for call in program.calls if call.kernel.name == "int_matmul")
+    given = [u8(*a.shape).view(NUMPY[a.dtype]) for a in call.inputs]
+    (found,) = run_code(call.kernel, given, target, call.how)
+    np.testing.assert_array_equal(found, interpret(call.kernel, *given)[0])
 
 
 @pytest.mark.sampled(3)
@@ -298,7 +311,8 @@ def test_such_a_machine_has_it(monkeypatch):
         binding.llvm, "get_host_cpu_features", lambda: binding.llvm.FeatureMap(neon=True, dotprod=True)
     )
     own = host_target.__wrapped__()
-    assert own == replace(NEON, cpu="neoverse-n1", features="+dotprod,+neon")
+    wanted = replace(NEON, cpu="neoverse-n1", features="+dotprod,+neon", quads=DOTPROD, quads_signed=True)
+    assert own == wanted
 
 
 # ---- planted bugs

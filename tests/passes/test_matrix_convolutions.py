@@ -17,10 +17,11 @@ from lamina.passes.llvm.generate import code_of
 from lamina.passes.programs import matrix_convolutions as subject
 from lamina.passes.programs.assign_layouts import Options as Layouts
 from lamina.passes.programs.assign_layouts import assign_layouts
-from lamina.passes.programs.matrix_convolutions import filling, matrix_convolutions
+from lamina.passes.programs.matrix_convolutions import matrix_convolutions
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.programs.program import Program, interpret, verify
 from lamina.passes.programs.round_where_made import round_where_made
+from lamina.passes.programs.side_by_side import filling
 from lamina.passes.schedules.steps import FEWEST_PAIRS, Matrix, pairs_at_once
 from lamina.passes.schedules.target import AMX_PAIRS, GOLDEN_COVE
 
@@ -112,9 +113,9 @@ def test_one_convolution_is_exact(seed):
 @pytest.mark.parametrize("taps", [1, 3, 7])
 def test_channels_that_no_register_holds_get_zeros_beside_them(taps):
     for channels in range(2, 200):
-        count = filling(channels, taps)
+        count = filling(channels, 2, taps)
         assert channels <= count < channels + 12 and pairs_at_once(count * taps // 2) >= FEWEST_PAIRS
-    assert filling(64, taps) == 64 and filling(3, 7) == 4
+    assert filling(64, 2, taps) == 64 and filling(3, 2, 7) == 4
 
 
 # ---- what is left as it is

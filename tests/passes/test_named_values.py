@@ -124,7 +124,7 @@ def test_products_keep_named_values(name):
 
 
 def test_a_pass_that_loses_named_values_is_seen(monkeypatch):
-    monkeypatch.setattr(module, "_in_full", lambda kernel: kernel)
+    monkeypatch.setattr(module, "in_full", lambda kernel: kernel)
     for name in ("pack_matmuls", "pack_matmuls, all weights"):
         with pytest.raises((AssertionError, KernelError)):
             test_products_keep_named_values(name)

@@ -299,7 +299,7 @@ def test_a_second_time_changes_nothing():
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("_chains", lambda kernel, flat: dict.fromkeys(flat.extents, module.Affine())),
+        ("chains_of", lambda kernel, flat: dict.fromkeys(flat.extents, module.Affine())),
         ("op", lambda name, *args: op("remainder", *args)),
     ],
 )
