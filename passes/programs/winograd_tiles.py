@@ -134,6 +134,8 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
         return None
     if any(buffers[x.buffer].dtype != "f32" or buffers[x.buffer].layout for x in (one, image)):
         return None
+    if any(sum(access.buffer == x.buffer for _, access in kernel.reads) > 1 for x in (one, image)):
+        return None  # an operand is added to the sum, too: no kernel that is made has it as it was
     summed, parts = {axis.name for axis in stage.axes}, image.index[1:3]
     own, channels, batch = [plain(p) for p in one.index], plain(image.index[0]), plain(image.index[3])
     windows = [dict(part.terms) if isinstance(part, Affine) else {} for part in parts]

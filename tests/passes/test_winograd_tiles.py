@@ -225,3 +225,16 @@ def test_a_traced_step_has_them(shape):
     assert gradient.counts()["served"] >= 1
     scale = first.abs().max().item()
     np.testing.assert_allclose(found.numpy(), first.numpy(), rtol=0, atol=2e-5 * scale)
+
+
+def test_a_sum_that_its_own_image_is_added_to_stays():
+    """A residual block: no kernel of tiles has the image as it was."""
+    lamina.manual_seed(0)
+    layer, x = lamina.nn.Conv2d(8, 8, 3, padding=1), lamina.randn(64, 8, 4, 4)
+    traced = lamina.jit.trace(lambda x: lamina.relu(layer(x) + x))
+    with lamina.no_grad():
+        wanted = traced(x)
+        for _ in range(3):
+            found = traced(x)
+    assert traced.counts()["served"] >= 1
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=2e-5)
