@@ -19,8 +19,9 @@ class Operand:
     """A tensor operand of a sample.
 
     low, high: the range of its values.  distinct: all elements differ (so that max has one winner and
-    gradients exist).  category: "any" (the dtype under test), or "float", "int", "int8", "bool" whatever
-    the dtype under test. away_from: values at which the op has a kink or a jump, kept at a distance of 0.05.
+    gradients exist).  category: "any" (the dtype under test), or "float", "float32", "int", "int8",
+    "int32", "bool" whatever the dtype under test. away_from: values at which the op has a kink or a jump,
+    kept at a distance of 0.05.
     """
 
     shape: tuple[int, ...]
@@ -34,8 +35,10 @@ class Operand:
         """A contiguous array of such values in `dtype`.  Integers lie in [low, high); others are rounded."""
         if self.category == "bool" or (dtype.kind == "b" and self.category == "any"):
             return generator.integers(0, 2, self.shape).astype(np.bool_)
-        if self.category == "int8":
-            return generator.integers(int(self.low), int(self.high), self.shape).astype(np.int8)
+        if self.category in ("int8", "int32"):
+            return generator.integers(int(self.low), int(self.high), self.shape).astype(self.category)
+        if self.category == "float32":
+            dtype = np.dtype(np.float32)
         if self.category == "int" or (dtype.kind in "iu" and self.category == "any"):
             dtype = dtype if self.category == "any" else np.dtype(np.int64)
             low = max(int(np.ceil(self.low)), 0) if dtype.kind == "u" else int(np.ceil(self.low))
