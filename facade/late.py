@@ -22,6 +22,8 @@ else:  # whose module loads five more, for nothing that is used here
 ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.
 ROOMS = {
+    "ao": "facade.ao",
+    "ao.quantization": "quantization",
     "array_api": "array_api",
     "autograd.profiler": "profiler",
     "autograd.profiler_util": "profiler",
@@ -36,6 +38,7 @@ ROOMS = {
     "onnx": "exchange.onnx",
     "nn.attention.flex_attention": "facade.attention",
     "profiler": "profiler",
+    "quantization": "quantization",
     "quasirandom": "facade.quasirandom",
     "torch_version": "facade.torch_version",
     "utils.benchmark": "facade.benchmark",
@@ -43,6 +46,8 @@ ROOMS = {
     "utils.tensorboard": "facade.tensorboard",
     "utils.tensorboard.writer": "facade.tensorboard",
 }
+# Functions by their whole names.
+WHOLE = {"quantize": "quantization"}
 # And functions and classes: what their names begin with, and the module.
 FUNCTIONS = {
     "autograd.kineto_available": "profiler",
@@ -58,6 +63,8 @@ def __getattr__(name: str) -> Any:
     """A room of the package that is imported at its first use, or an op.  Raises AttributeError."""
     if name in ROOMS:
         return import_module(f"{ROOT}.{ROOMS[name]}")
+    if name in WHOLE:
+        return getattr(import_module(f"{ROOT}.{WHOLE[name]}"), name)
     if name == "ops":
         return import_module(f"{ROOT}.facade.library").registry
     for start, module in FUNCTIONS.items():

@@ -506,7 +506,7 @@ class Library(CalledBack):
         for start, why in DENIED_ROOMS.items():
             if (room + ".py").startswith(start) and not (room + ".py").startswith(INTERPRETED_ROOMS):
                 return self.natively(f"{kind.__name__} {why}", kind, args, kwargs)
-        followed = ("nn/", "optim/", "data/", "facade/amp", "exchange/")
+        followed = ("nn/", "optim/", "data/", "facade/amp", "exchange/", "quantization/")
         if issubclass(kind, (Tensor, _Mode)) or not room.startswith(followed):
             return self.op(kind, args, kwargs)
         return super().instantiate(kind, args, kwargs)

@@ -1,0 +1,270 @@
+"""Layers in place of layers: weights of 8 and 4 bits, activations quantised at run time, bfloat16.
+
+The model stays the Python that it is, so that generation with caches and control flow go on as before.
+
+| scheme | weights | what is computed |
+|---|---|---|
+| int8-dynamic | i8, a scale for each output | products of bytes, with a scale for each row of the input |
+| int8-weights | i8, a scale for each output, or for each group of inputs | float products of q * scale |
+| int4-weights | two in a byte, a scale for each group of inputs | the same |
+| bfloat16 | bfloat16 | in bfloat16; what goes in and comes out is as before |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import DType, bfloat16, float32, int8
+from ..ir.errors import ArgumentError
+from ..nn import Buffer, Conv1d, Conv2d, Conv3d, Embedding, Linear, Module
+from ..runtime import Parameter, Tensor, no_grad, ops
+from ..runtime.tensor import tensor_of
+from .schemes import Layers, QuantizationError
+from .static_bytes import LEAST_SCALE, MOST, quantize_weight
+
+CONVOLUTIONS = (Conv1d, Conv2d, Conv3d)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How weights are stored.
+
+    bits: 8 or 4.  group: how many inputs share a scale, None for all.  zero_points: whether a group's range
+    need not lie around 0.  scale_dtype: of the scales, float32 or bfloat16.
+    """
+
+    bits: int = 8
+    group: int | None = None
+    zero_points: bool = False
+    scale_dtype: DType = float32
+
+    def __post_init__(self) -> None:
+        if self.group is not None and (not isinstance(self.group, int) or self.group < 2 or self.group % 2):
+            raise ArgumentError(f"quantize(group): an even number of inputs, or None, not {self.group!r}")
+        if self.scale_dtype not in (float32, bfloat16):
+            raise ArgumentError(f"quantize(scale_dtype): float32 or bfloat16, not {self.scale_dtype}")
+
+
+def grouped(weight: Tensor, how: Weights) -> tuple[np.ndarray, Tensor, np.ndarray | None]:
+    """Steps, scales and zero points of a weight.  Shapes: [o, k] -> i8 [o, k], [o, g], i8 [o, g] or None."""
+    outs, k = weight.shape
+    group = how.group or k
+    w = weight.detach().float().numpy().reshape(outs, k // group, group)
+    most = 2 ** (how.bits - 1) - 1
+    if how.zero_points:
+        low, high = np.minimum(w.min(-1), 0.0), np.maximum(w.max(-1), 0.0)
+        scale = np.maximum((high - low) / (2 * most + 1), LEAST_SCALE)
+    else:
+        scale = np.maximum(np.abs(w).max(-1) / most, LEAST_SCALE)
+    kept = tensor_of(scale.astype(np.float32)).to(how.scale_dtype)
+    scale = kept.float().numpy()
+    zero = np.clip(np.rint(-low / scale) - most - 1, -most - 1, most) if how.zero_points else None
+    steps = np.rint(w * (np.float32(1) / scale)[..., None])
+    if zero is not None:
+        steps = steps + zero[..., None]
+    steps = np.clip(steps, -most - (zero is not None), most).astype(np.int8).reshape(outs, k)
+    return steps, kept, None if zero is None else zero.astype(np.int8)
+
+
+class WeightOnlyLinear(Module):
+    """A linear layer whose weight is read as bytes and multiplied as floats.
+
+    weight: i8 [o, k], or u8 [o, k / 2] of two in a byte.  scale: [o, k / group].  zero_point: i8 or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Any, how: Weights, name: str = "the layer"):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.bits, self.group = how.bits, how.group or self.in_features
+        if self.in_features % self.group or self.group % 2 and how.bits == 4:
+            raise QuantizationError(
+                f"quantize: {name} has {self.in_features} inputs, which are no whole groups of {self.group}",
+                f"skip=({name!r},) leaves it in float, group= takes other groups",
+            )
+        steps, scale, zero = grouped(weight, how)
+        kept = tensor_of(steps)
+        if how.bits == 4:
+            kept = ops.FUNCTIONS["pack_int4"](kept, self.group)
+        self.weight, self.scale = Buffer(kept), Buffer(scale)
+        self.zero_point = None if zero is None else Buffer(tensor_of(zero))
+        self.bias = bias
+
+    def float_weight(self) -> Tensor:
+        """What the weight stands for.  Shapes: f32 [o, k]."""
+        steps = self.weight
+        if self.bits == 4:
+            steps = ops.FUNCTIONS["unpack_int4"](steps, self.group)
+        real = steps.to(float32).reshape(self.out_features, -1, self.group)
+        if self.zero_point is not None:
+            real = real - self.zero_point.to(float32).unsqueeze(-1)
+        real = real * self.scale.to(float32).unsqueeze(-1)
+        return real.reshape(self.out_features, self.in_features)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return ops.FUNCTIONS["linear"](input, self.float_weight().to(input.dtype), self.bias)
+
+    def extra_repr(self) -> str:
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bits={self.bits}, group={self.group}"
+
+
+class WeightOnlyConv(Module):
+    """A convolution whose weight is stored as i8, with a scale for each output channel."""
+
+    def __init__(self, layer: Any):
+        super().__init__()
+        weight = layer.weight.detach()
+        scale = channel_scale(weight)
+        self.weight = Buffer(tensor_of(quantize_weight(weight.float(), scale)))
+        self.scale = Buffer(scale.reshape(-1, *(1,) * (weight.ndim - 1)))
+        self.layer = layer
+        del self.layer.weight
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.weight.to(float32) * self.scale
+        return self.layer._conv_forward(input, weight.to(input.dtype), self.layer.bias)
+
+
+class WeightOnlyEmbedding(Module):
+    """A table whose rows are stored as i8, each with a scale."""
+
+    def __init__(self, layer: Embedding):
+        super().__init__()
+        weight = layer.weight.detach()
+        scale = channel_scale(weight)
+        self.weight = Buffer(tensor_of(quantize_weight(weight.float(), scale)))
+        self.scale = Buffer(scale.reshape(-1, 1))
+        self.dtype = weight.dtype
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = ops.FUNCTIONS["embedding"](input, self.scale)
+        return (self.weight[input].to(float32) * rows).to(self.dtype)
+
+
+class DynamicLinear(Module):
+    """A linear layer of bytes, for which each row of the input gets the scale that its numbers need.
+
+    Shapes: [..., k] -> [..., o].
+    """
+
+    def __init__(self, weight: Tensor, bias: Any):
+        super().__init__()
+        scale = channel_scale(weight.detach())
+        self.out_features, self.in_features = weight.shape
+        self.weight = Buffer(tensor_of(quantize_weight(weight.detach().float(), scale)))
+        self.scale = Buffer(scale)
+        self.bias = bias
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = input.to(float32)
+        rows = x if x.ndim > 1 else x.unsqueeze(0)
+        greatest = ops.FUNCTIONS["amax"](ops.FUNCTIONS["abs"](rows), -1, True)
+        scale = ops.FUNCTIONS["clamp"](greatest, min=LEAST_SCALE) / MOST
+        steps = ops.FUNCTIONS["quantize_affine"](rows, scale, low=-MOST, dtype=int8)
+        total = ops.FUNCTIONS["int_matmul"](steps, self.weight.transpose(0, 1))
+        y = total.to(float32) * scale * self.scale
+        if self.bias is not None:
+            y = y + self.bias
+        return (y if x.ndim > 1 else y.squeeze(0)).to(input.dtype)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+class Bfloat16(Module):
+    """A layer that computes in bfloat16, between others that don't."""
+
+    def __init__(self, layer: Module):
+        super().__init__()
+        self.layer = layer.to(bfloat16)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.layer(input.to(bfloat16)).to(input.dtype)
+
+
+SWAPPED = (WeightOnlyLinear, WeightOnlyConv, WeightOnlyEmbedding, DynamicLinear, Bfloat16)
+
+
+def channel_scale(weight: Tensor) -> Tensor:
+    """A scale for each output channel, symmetric.  Shapes: [o, ...] -> f32 [o]."""
+    flat = ops.FUNCTIONS["abs"](weight.float().reshape(weight.shape[0], -1))
+    return ops.FUNCTIONS["clamp"](ops.FUNCTIONS["amax"](flat, 1) / MOST, min=LEAST_SCALE)
+
+
+# ---- from a model to one with other layers
+def _rows(layer: Module) -> Tensor | None:
+    """The weight of a layer that is linear, a row for each output; None for others.
+
+    transformers' `Conv1D` is one, whose weight is turned around.
+    """
+    if type(layer) is Linear:
+        return layer.weight.detach()
+    if type(layer).__name__ == "Conv1D" and isinstance(getattr(layer, "weight", None), Parameter):
+        return layer.weight.detach().transpose(0, 1) if layer.weight.ndim == 2 else None
+    return None
+
+
+def _swapping(scheme: str, how: Weights) -> Callable[[str, Module], Module | None]:
+    """What takes the place of a layer of this name; None where there is nothing for its kind."""
+
+    def swap(name: str, layer: Module) -> Module | None:
+        rows = _rows(layer)
+        if scheme == "bfloat16":
+            return Bfloat16(layer) if rows is not None or type(layer) in CONVOLUTIONS else None
+        if rows is not None:
+            bias = layer.bias
+            return (
+                DynamicLinear(rows, bias)
+                if scheme == "int8-dynamic"
+                else WeightOnlyLinear(rows, bias, how, name)
+            )
+        if scheme == "int8-weights" and type(layer) in CONVOLUTIONS:
+            return WeightOnlyConv(layer)
+        if scheme == "int8-weights" and type(layer) is Embedding and layer.max_norm is None:
+            return WeightOnlyEmbedding(layer)
+        return None
+
+    return swap
+
+
+def swap_layers(model: Module, scheme: str, chosen: Layers, how: Weights) -> Module:
+    """Put other layers in place of a model's, in the model itself; returns it, or what stands for it.
+
+    Raises QuantizationError where there is none that can be, ArgumentError as of `Layers`.
+    """
+    kinds = (Linear, *CONVOLUTIONS, Embedding)
+    swap = _swapping(scheme, how)
+    found = {
+        name: layer
+        for name, layer in model.named_modules()
+        if (type(layer) in kinds or _rows(layer) is not None) and _takes(scheme, layer)
+    }
+    kept = chosen.kept([*found])
+    wanted = {name: layer for name, layer in found.items() if name not in kept}
+    if not wanted:
+        raise QuantizationError(
+            "quantize: there is no layer that can be quantised",
+            *(f"{name}: {why}" for name, why in kept.items()),
+        )
+    with no_grad():
+        for name, layer in wanted.items():
+            made = swap(name, layer)
+            assert made is not None, "what is found is taken"
+            made.train(layer.training)
+            if not name:
+                return made
+            above, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(above), leaf, made)
+    return model
+
+
+def _takes(scheme: str, layer: Module) -> bool:
+    if _rows(layer) is not None:
+        return True
+    if type(layer) in CONVOLUTIONS:
+        return scheme in ("int8-weights", "bfloat16")
+    return scheme == "int8-weights" and type(layer) is Embedding and layer.max_norm is None

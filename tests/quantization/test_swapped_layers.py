@@ -1,0 +1,159 @@
+"""Layers in place of layers: what they compute, what they store, which are taken."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from quantised_networks import Residual, Tokens, decibels, with_statistics
+
+import lamina
+from lamina import nn, quantization
+from lamina.ir.dtypes import bfloat16, int8, uint8
+from lamina.ir.errors import ArgumentError
+from lamina.quantization.swapped_layers import DynamicLinear, WeightOnlyLinear, Weights
+from lamina.runtime import ops
+
+CHOICES = [
+    ("int8-dynamic", {}, 35),
+    ("int8-weights", {}, 35),
+    ("int8-weights", {"group": 32}, 35),
+    ("int4-weights", {"group": 32}, 15),
+    ("int4-weights", {"group": 32, "zero_points": True}, 15),
+    ("int4-weights", {"group": 32, "scale_dtype": bfloat16}, 15),
+    ("bfloat16", {}, 35),
+]
+
+
+@pytest.mark.parametrize("scheme, how, least", CHOICES, ids=lambda value: str(value))
+def test_a_language_model(scheme, how, least):
+    lamina.manual_seed(0)
+    model = Tokens()
+    made = lamina.quantize(model, scheme=scheme, **how)
+    tokens = lamina.randint(0, 50, (3, 6))
+    with lamina.no_grad():
+        wanted, found = model(tokens), made(tokens)
+        assert found.dtype is wanted.dtype
+        assert decibels(wanted, found) > least
+        few = tokens[:, :2].clone()  # another way through the code
+        assert decibels(model(few), made(few)) > least
+        traced = lamina.jit.trace(made)
+        for _ in range(3):
+            assert decibels(found, traced(tokens)) > (45 if scheme == "bfloat16" else 100)
+    assert copy.deepcopy(made)(tokens).equal(found)
+    assert pickle.loads(pickle.dumps(made))(tokens).equal(found)
+    again = lamina.quantize(Tokens(), scheme=scheme, **how)
+    again.load_state_dict(made.state_dict())
+    assert again(tokens).equal(found)
+    assert type(model.up) is nn.Linear  # a copy was changed
+
+
+def test_integers_of_dynamic_layers_are_exact():
+    lamina.manual_seed(0)
+    layer = nn.Linear(300, 7)
+    made = DynamicLinear(layer.weight, layer.bias)
+    x = lamina.randn(5, 300)
+    scale = np.maximum(np.abs(x.numpy()).max(-1, keepdims=True), 1e-12) / np.float32(127)
+    q = np.clip(np.rint(x.numpy() * (np.float32(1) / scale)), -127, 127).astype(np.int64)
+    total = q @ made.weight.numpy().astype(np.int64).T
+    wanted = total.astype(np.float32) * scale * made.scale.numpy() + layer.bias.detach().numpy()
+    assert np.array_equal(made(x).detach().numpy(), wanted)
+    quantize = ops.FUNCTIONS["quantize_affine"]
+    traced = lamina.jit.trace(lambda x: quantize(x, x.abs().amax(-1, True) / 127, dtype=int8))
+    for _ in range(3):
+        assert np.array_equal(traced(x).numpy(), q)
+
+
+def test_a_row_and_a_batch_of_rows():
+    made = DynamicLinear(lamina.randn(3, 4), None)
+    x = lamina.randn(2, 5, 4)
+    assert made(x).shape == (2, 5, 3)
+    assert made(x[0, 0]).equal(made(x)[0, 0])
+    assert made(lamina.zeros(4)).equal(lamina.zeros(3))
+
+
+def test_four_bits_are_stored_in_half_the_bytes():
+    made = WeightOnlyLinear(lamina.randn(6, 64), None, Weights(4, 32))
+    assert made.weight.shape == (6, 32) and made.weight.dtype is uint8
+    assert made.scale.shape == (6, 2)
+
+
+@pytest.mark.parametrize("bits, zero_points", [(4, False), (4, True), (8, False), (8, True)])
+def test_weights_are_off_by_half_a_step(bits, zero_points):
+    weight = lamina.randn(6, 64) + 0.5
+    made = WeightOnlyLinear(weight, None, Weights(bits, 32, zero_points))
+    off = (made.float_weight() - weight).abs().reshape(6, 2, 32).amax(-1)
+    # half a step, and with zero points another half, as these are whole
+    assert (off <= made.scale * (1.0 if zero_points else 0.5) * 1.001).all()
+
+
+def test_which_layers_are_taken():
+    model = with_statistics(Residual(), 3, 16, 16)
+    assert type(lamina.quantize(model, scheme="int8-weights").stem).__name__ == "WeightOnlyConv"
+    dynamic = lamina.quantize(model, scheme="int8-dynamic")
+    assert type(dynamic.stem) is nn.Conv2d and type(dynamic.head) is DynamicLinear
+    with pytest.raises(quantization.QuantizationError, match="no layer that can be quantised"):
+        lamina.quantize(model, scheme="int8-dynamic", skip="head")
+    skipped = lamina.quantize(Tokens(), scheme="int8-weights", skip=("table", "head"))
+    assert type(skipped.table) is nn.Embedding and type(skipped.up) is WeightOnlyLinear
+    assert type(lamina.quantize(nn.Linear(4, 4), scheme="int8-dynamic")) is DynamicLinear
+
+
+def test_groups_that_do_not_fit_name_the_layer():
+    with pytest.raises(quantization.QuantizationError, match="up has 64 inputs.*48"):
+        lamina.quantize(Tokens(), scheme="int4-weights", group=48)
+    with pytest.raises(ArgumentError, match="an even number of inputs"):
+        lamina.quantize(Tokens(), scheme="int4-weights", group=7)
+
+
+def test_in_place():
+    model = Tokens()
+    assert lamina.quantize(model, scheme="int8-weights", inplace=True) is model
+    assert type(model.head) is WeightOnlyLinear
+
+
+def test_the_report_of_swapped_layers():
+    lamina.manual_seed(0)
+    tokens = lamina.randint(0, 50, (3, 6))
+    made = lamina.quantize(Tokens(), [tokens], "int4-weights", group=32, report=True)
+    assert {each.name for each in made.report} == {"up", "down", "head"}
+    assert all(10 < each.decibels < 40 and each.saturated is None for each in made.report)
+    with pytest.raises(ArgumentError, match="it needs data"):
+        lamina.quantize(Tokens(), scheme="int8-weights", report=True)
+
+
+def test_linear_layers_of_transformers():
+    class Conv1D(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(lamina.randn(8, 3)), nn.Parameter(lamina.zeros(3))
+
+        def forward(self, x):
+            return x @ self.weight + self.bias
+
+    model = nn.Sequential(Conv1D())
+    made = lamina.quantize(model, scheme="int8-weights")
+    x = lamina.randn(5, 8)
+    assert type(made[0]) is WeightOnlyLinear
+    assert decibels(model(x), made(x)) > 35
+
+
+def test_exported(tmp_path):
+    model = lamina.quantize(
+        nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4)), scheme="int4-weights", group=8
+    )
+    x = lamina.randn(2, 64)
+    lamina.jit.export(model, tmp_path / "model.lam", x)
+    assert (lamina.jit.load(tmp_path / "model.lam")(x) - model(x)).abs().max() < 1e-5
+
+
+def test_by_the_name_of_pytorchs():
+    import lamina.ao.quantization as found
+
+    assert found is quantization and lamina.ao.quantization is found
+    model = found.quantize_dynamic(Tokens(), {nn.Linear}, dtype=int8)
+    assert type(model.up) is DynamicLinear and type(model.table) is nn.Embedding
+    model = found.quantize_dynamic(Tokens(), {"up", "head"})
+    assert type(model.up) is DynamicLinear and type(model.down) is nn.Linear
+    with pytest.raises(ArgumentError, match="int8 or float16"):
+        found.quantize_dynamic(Tokens(), dtype=lamina.int32)
