@@ -10,6 +10,7 @@ import numpy as np
 
 from ...nn import Buffer, Module, Parameter
 from ...runtime import Tensor, tensor
+from .byte_layers import DOMAIN, with_byte_layers
 from .declared import Declared, Kind, OnnxError, Subgraph
 from .opset import OPERATORS
 from .opset.registry import Value, as_tensor
@@ -44,8 +45,11 @@ class OnnxModule(Module):
         self._weights: dict[str, str] = {}  # at which path each is
         self._constants: dict[str, Value] = {}
         statistics, read = _operands(graph, STATISTICS), _operands(graph, READ)
+        of_bytes = {name for node in graph.nodes if node.domain == DOMAIN for name in node.inputs[1:]}
         for name, value in graph.constants.items():
-            if value.dtype.name not in FLOATS or value.size <= 1 or name in read:
+            if name in of_bytes:
+                self._weights[name] = self._place(name, value, True)
+            elif value.dtype.name not in FLOATS or value.size <= 1 or name in read:
                 self._constants[name] = value
             else:
                 self._weights[name] = self._place(name, value, name in statistics)
@@ -141,7 +145,7 @@ def load(source: str | os.PathLike | bytes) -> OnnxModule:
     """
     from .reading import read  # noqa: PLC0415 - imports the package onnx, which is an extra
 
-    return module_of(read(source))
+    return module_of(with_byte_layers(read(source)))
 
 
 def module_of(declared: Declared) -> OnnxModule:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....ir.dtypes import INTEGERS, UNSIGNED
 from ....nn import functional as F
 from ....runtime import Tensor, ops
 from ..declared import Node, OnnxError
@@ -19,6 +20,7 @@ AVG = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 where = ops.FUNCTIONS["where"]
 
+LEAST = {d.name: int(np.iinfo(d.numpy).min) for d in (*INTEGERS, *UNSIGNED)}
 MOST = 1 << 28  # points that regions are sampled at
 AT_ONCE = 1 << 24  # elements that are read for some of the regions
 MOST_PARTS = 1 << 22  # of all regions, where each takes some steps
@@ -97,7 +99,7 @@ def max_pool(node: Node, x: Value) -> Value:
     excess = tuple(
         (max(before - reach // 2, 0), 0) for (before, _), reach in zip(pads, over.reach, strict=True)
     )
-    least = -inf if x.dtype.is_floating_point else int(np.iinfo(x.dtype.numpy).min)
+    least = -inf if x.dtype.is_floating_point else LEAST[x.dtype.name]
     wider = widened(x, excess, least)
     left = tuple((before - more, after) for (before, after), (more, _) in zip(pads, excess, strict=True))
     pool, wants = MAX[len(pads)], len(node.outputs) > 1 and node.outputs[1] != ""

@@ -7,17 +7,20 @@ from math import prod
 import ml_dtypes
 import numpy as np
 
-from ....ir.dtypes import DType, float32, float64, from_numpy_dtype, int32, int64
+from ....ir.dtypes import DType, float32, float64, from_numpy_dtype, int8, int32, int64, uint8
 from ....runtime import Tensor, ops
 from ..declared import STANDARD, Node, OnnxError
 from ..element_types import element_type
 from .cast_nodes import converted, dtype_of
+from .conv_nodes import kernel_shape, spatial, windows
 from .registry import OPERATORS, Value, as_tensor, axis_of, operator
 
 # What numbers are quantised to, by the names of NumPy's and ml_dtypes' types.
 INTEGERS = {"uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2"}
 FLOATS = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 FLOATS |= {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+LIMITS = {name: (int(ml_dtypes.iinfo(name).min), int(ml_dtypes.iinfo(name).max)) for name in INTEGERS}
+BYTES = {"uint8": uint8, "int8": int8}
 UINT8 = np.dtype(np.uint8)
 
 
@@ -68,8 +71,10 @@ def _stored(x: Tensor, zero: Tensor | None, to: np.dtype, saturate: bool = True)
         x = x.to(float32)
     x = x if zero is None else x + zero
     if whole:
-        range_ = ml_dtypes.iinfo(to)
-        x = ops.FUNCTIONS["clamp"](x, int(range_.min), int(range_.max))
+        low, high = LIMITS[to.name]
+        x = ops.FUNCTIONS["clamp"](x, low, high)
+        if to.name in BYTES:
+            return x.to(BYTES[to.name])
     return converted(x, to, saturate)
 
 
@@ -110,6 +115,34 @@ def dynamic_quantize(node: Node, x: Tensor) -> tuple[Value, ...]:
     scale = ops.FUNCTIONS["where"](span == 0, 1.0, span) / 255
     zero = ops.FUNCTIONS["clamp"](ops.FUNCTIONS["round"](-lowest / scale), 0, 255)
     return _stored(x / scale, zero, UINT8), scale, converted(zero, UINT8)
+
+
+# ---- layers of bytes, which byte_layers.py makes of a model's
+def _byte_operands(node: Node, x: Value, weight: Value, bias: Value, *scales: Value) -> tuple[Value, ...]:
+    if x.dtype is not (int8 if node.attr("signed") else uint8):
+        raise OnnxError(f"DequantizeLinear: the zero point is of other numbers than {x.dtype}", str(node))
+    return x, weight, bias, *scales
+
+
+@operator("QuantizedLinear", domain="lamina")
+def quantized_linear(node: Node, *operands: Value) -> Value:
+    zero = node.attr("zero_point", 0)
+    return ops.FUNCTIONS["quantized_linear"](*_byte_operands(node, *operands), zero_point=zero)
+
+
+@operator("QuantizedConv", domain="lamina")
+def quantized_conv(node: Node, *operands: Value) -> Value:
+    x, weight, *_ = operands
+    sizes = spatial(node, x)
+    over = windows(node, sizes, kernel_shape(node, weight, len(sizes)))
+    return ops.FUNCTIONS[f"quantized_conv{len(sizes)}d"](
+        *_byte_operands(node, *operands),
+        over.strides,
+        over.pads,
+        over.dilations,
+        node.attr("group", 1),
+        zero_point=node.attr("zero_point", 0),
+    )
 
 
 # ---- products: of integers they are exact in float64, as long as sums are below 2**53

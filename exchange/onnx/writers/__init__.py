@@ -11,7 +11,7 @@ from .graph_writer import REFUSED, STAND_INS, WRITERS, Writer, reason_against
 
 FAMILIES = (
     "scalar_writers", "shape_writers", "reduction_writers", "layer_writers", "creation_writers",
-    "loss_writers", "complex_writers", "resize_writers", "refused_ops",
+    "loss_writers", "complex_writers", "resize_writers", "byte_writers", "refused_ops",
 )  # fmt: skip
 for _family in FAMILIES:
     import_module(f".{_family}", __name__)

@@ -44,7 +44,7 @@ def determinant(w: Writer, node: Node, input: Name) -> Written:
 # ---- convolutions
 
 
-def _sides(padding: Sequence[tuple]) -> tuple[int, ...]:
+def sides(padding: Sequence[tuple]) -> tuple[int, ...]:
     """Paddings in ONNX's order."""
     return (*(a for a, _ in padding), *(b for _, b in padding))
 
@@ -73,7 +73,7 @@ def conv(w: Writer, node: Node, input: Name, weight: Name, bias: Name | None) ->
         bias,
         kernel_shape=tuple(node.inputs[1].shape[2:]),
         strides=attrs["stride"],
-        pads=_sides(attrs["padding"]),
+        pads=sides(attrs["padding"]),
         dilations=attrs["dilation"],
         group=attrs["groups"],
     )
@@ -96,7 +96,7 @@ def conv_transpose(w: Writer, node: Node, g: Name, weight: Name) -> Written:
         weight,
         kernel_shape=tuple(kernel.shape[2:]),
         strides=attrs["stride"],
-        pads=_sides(attrs["padding"]),
+        pads=sides(attrs["padding"]),
         dilations=attrs["dilation"],
         group=attrs["groups"],
         output_padding=tuple(more),
@@ -141,10 +141,10 @@ def _pool_attrs(w: Writer, node: Node, window: Window, ceil_mode: bool) -> dict[
         "dilations": window.dilation,
     }
     if not ceil_mode:
-        return attrs | {"pads": _sides(window.padding)}
+        return attrs | {"pads": sides(window.padding)}
     if not is_static(sizes):
         raise w.refusal(node, "ceil_mode of sizes that change: runtimes disagree on the last window")
-    return attrs | {"pads": _sides(_reaching(sizes, pool_places(node.op.name, sizes, window, True), window))}
+    return attrs | {"pads": sides(_reaching(sizes, pool_places(node.op.name, sizes, window, True), window))}
 
 
 @writer(*(f"max_pool{n}d{end}" for n in (1, 2, 3) for end in ("", "_with_indices")))
@@ -174,7 +174,7 @@ def avg_pool(w: Writer, node: Node, input: Name) -> Written:
     given = _pool_attrs(w, node, window, ceil_mode)
     given.pop("dilations")
     x = _batched(w, input, value, n + 2)
-    overhangs = given["pads"] != _sides(window.padding)
+    overhangs = given["pads"] != sides(window.padding)
     if own["divisor_override"] is None and not (overhangs and own["count_include_pad"]):
         made = w.emit("AveragePool", x, count_include_pad=int(own["count_include_pad"]), **given)
         return _unbatched(w, made, value, n + 2)
@@ -271,7 +271,7 @@ def col2im(w: Writer, node: Node, input: Name) -> Written:
         w.vector(attrs["size"]),
         w.vector(attrs["kernel"]),
         strides=attrs["stride"],
-        pads=_sides(attrs["padding"]),
+        pads=sides(attrs["padding"]),
         dilations=attrs["dilation"],
     )
     return _unbatched(w, made, value, 3)

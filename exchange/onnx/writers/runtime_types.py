@@ -42,7 +42,7 @@ SUBJECTS: dict[str, tuple[int, ...]] = {
         ((), "ConstantOfShape Shape Scan"),
         ((0,), "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ArgMax ArgMin"),
         ((0,), "CumSum TopK Trilu Expand Gather GatherElements GatherND Slice Reshape Squeeze Unsqueeze"),
-        ((0,), "Col2Im DFT Cast"),
+        ((0,), "Col2Im DFT Cast QuantizeLinear DequantizeLinear MatMulInteger ConvInteger"),
         ((0, 2), "Pad ScatterElements ScatterND"),
         ((1, 2), "Where"),
         ((0, 1, 2, 3, 5), "GRU RNN"),

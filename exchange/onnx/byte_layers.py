@@ -1,0 +1,192 @@
+"""Layers between DequantizeLinear and QuantizeLinear become layers of bytes, as a model is loaded.
+
+    DequantizeLinear(x) ─┐
+    DequantizeLinear(w) ─┼─ Conv ─>        becomes        x, w, b ── QuantizedConv ─>
+    DequantizeLinear(b) ─┘
+
+with one scale for each output channel of `w`, or one for all.  What is computed are the same sums, exactly,
+where Conv of what the bytes stand for rounds.  Weights of other operators are dequantised once, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import from_numpy_dtype
+from .declared import STANDARD, Declared, Node, Subgraph
+
+DOMAIN = "lamina"  # of operators that no file has
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+FOLDED = ("int8", "uint8", "int16", "uint16", "int32")  # smaller ones would take up eight times as much
+LAYERS = {"Conv": "QuantizedConv", "Gemm": "QuantizedLinear", "MatMul": "QuantizedLinear"}
+
+
+def with_byte_layers(declared: Declared) -> Declared:
+    """The model with layers of bytes where it has what they are made of; inner graphs stay as they are."""
+    graph = declared.graph
+    found = _Layers(graph)
+    nodes = [found.changed(node) for node in graph.nodes]
+    if not found.made:
+        return declared
+    read, kept = {*graph.outputs}, []
+    for node in reversed(nodes):
+        if found.made.keys() >= {*node.outputs} or node.op in COMPUTED and read.isdisjoint(node.outputs):
+            continue
+        kept.append(node)
+        read |= _reads(node)
+    constants = {
+        name: array
+        for name, array in {**graph.constants, **found.made}.items()
+        if name in read or name in graph.inputs
+    }
+    return replace(declared, graph=replace(graph, nodes=tuple(kept[::-1]), constants=constants))
+
+
+def _reads(node: Node) -> set[str]:
+    names = {*node.inputs}
+    for graph in node.graphs:
+        names |= {*graph.outputs}.union(*map(_reads, graph.nodes))
+    return names
+
+
+class _Layers:
+    """What is known of a graph's names.  made: constants that take the place of nodes."""
+
+    def __init__(self, graph: Subgraph):
+        self.constants = {n: a for n, a in graph.constants.items() if n not in graph.inputs}
+        self.makers = {name: node for node in graph.nodes for name in node.outputs}
+        self.made: dict[str, np.ndarray] = {}
+
+    def known(self, name: str, depth: int = 4) -> np.ndarray | None:
+        """The elements of a value that follows from the file alone."""
+        if name in self.constants:
+            return self.constants[name]
+        node = self.makers.get(name)
+        if node is None or depth == 0 or node.domain != STANDARD:
+            return None
+        if node.op == "Constant":
+            value = node.attrs.get("value")
+            return value if isinstance(value, np.ndarray) else None
+        compute = COMPUTED.get(node.op)
+        operands = [self.known(each, depth - 1) for each in node.inputs] if compute else []
+        if compute is None or any(each is None for each in operands):
+            return None
+        return compute(node, *operands)
+
+    def dequantised(self, name: str) -> Node | None:
+        """The DequantizeLinear that makes a value, where it is one of numbers of 8 or 32 bits."""
+        node = self.makers.get(name)
+        if node is None or (node.domain, node.op) != (STANDARD, "DequantizeLinear"):
+            return None
+        return None if node.attr("block_size", 0) or node.attr("output_dtype", 0) else node
+
+    def changed(self, node: Node) -> Node:
+        """A node as a layer of bytes, or with what it reads dequantised."""
+        if node.domain != STANDARD or node.op == "DequantizeLinear":
+            return node
+        layer = self.layer(node) if node.op in LAYERS else None
+        if layer is None:
+            for name in node.inputs:
+                real = self.known(name) if self.dequantised(name) else None
+                if real is not None:
+                    self.made[name] = real
+        return layer or node
+
+    def layer(self, node: Node) -> Node | None:
+        """The layer of bytes that a node is; None where it is another."""
+        image, rows = self.dequantised(node.inputs[0]), self.dequantised(node.inputs[1])
+        if image is None or rows is None or len(image.inputs) < 3:
+            return None
+        scale, zero = self.known(image.inputs[1]), self.known(image.inputs[2])
+        if (
+            scale is None
+            or zero is None
+            or scale.size != 1
+            or scale.dtype != np.float32
+            or zero.dtype not in BYTES
+        ):
+            return None
+        found = self.weight(node, rows)
+        if found is None:
+            return None
+        weight, by_output = found
+        steps = by_output.astype(np.float64) * float(scale.reshape(()))
+        bias = self.bias(node, steps, len(weight))
+        if bias is False or node.op == "Gemm" and not _is_linear(node):
+            return None
+        name = rows.inputs[0].removesuffix(".weight")
+        while f"{name}.weight" in self.made:  # a weight of several layers
+            name += "_"
+        arrays = {"weight": weight, "bias": bias, "input_scale": scale.reshape(()), "weight_scale": by_output}
+        names = {part: f"{name}.{part}" for part, array in arrays.items() if array is not None}
+        self.made |= {names[part]: array for part, array in arrays.items() if array is not None}
+        inputs = (image.inputs[0], *(names.get(part, "") for part in arrays))
+        attrs = {**node.attrs, "zero_point": int(zero.reshape(())), "signed": int(zero.dtype == np.int8)}
+        return replace(node, op=LAYERS[node.op], domain=DOMAIN, inputs=inputs, attrs=attrs)
+
+    def weight(self, node: Node, rows: Node) -> tuple[np.ndarray, np.ndarray] | None:
+        """A layer's weight, i8 with outputs first, and a scale for each."""
+        weight, scale = self.known(rows.inputs[0]), self.known(rows.inputs[1])
+        zero = self.known(rows.inputs[2]) if len(rows.inputs) > 2 else None
+        if weight is None or scale is None or weight.dtype not in BYTES or scale.dtype != np.float32:
+            return None
+        if len(rows.inputs) > 2 and zero is None:
+            return None
+        if weight.dtype == np.uint8:
+            if zero is None or (zero != 128).any():
+                return None
+            weight = (weight.astype(np.int16) - 128).astype(np.int8)
+        elif zero is not None and zero.any():
+            return None
+        if node.op != "Conv" and weight.ndim != 2:
+            return None
+        turned = node.op == "MatMul" or (node.op == "Gemm" and not node.attr("transB", 0))
+        outputs = 1 if turned else 0
+        if scale.size == 1:
+            scale = np.full(weight.shape[outputs], scale.reshape(()), np.float32)
+        elif scale.shape != (weight.shape[outputs],) or rows.attr("axis", 1) % weight.ndim != outputs:
+            return None
+        return np.ascontiguousarray(weight.T if turned else weight), np.array(scale)
+
+    def bias(self, node: Node, steps: np.ndarray, count: int) -> Any:
+        """A layer's bias in steps, None where it has none, False where that can't be said."""
+        if len(node.inputs) < 3 or not node.inputs[2]:
+            return None
+        real = self.known(node.inputs[2])
+        if real is None or real.size != count:
+            return False
+        whole = np.rint(real.reshape(-1).astype(np.float64) / steps)
+        return whole.astype(np.int32) if np.abs(whole).max(initial=0.0) < 2.0**31 else False
+
+
+def _is_linear(node: Node) -> bool:
+    return not node.attr("transA", 0) and node.attr("alpha", 1.0) == 1 and node.attr("beta", 1.0) == 1
+
+
+def _dequantised(node: Node, x: np.ndarray, scale: np.ndarray, zero: Any = None) -> np.ndarray | None:
+    axis = node.attr("axis", 1)
+    if from_numpy_dtype(scale.dtype) is None or x.dtype.name not in FOLDED or node.attr("block_size", 0):
+        return None
+    if scale.size == 1:
+        scale, zero = scale.reshape(()), None if zero is None else zero.reshape(())
+    elif -x.ndim <= axis < x.ndim and scale.shape == (x.shape[axis],):
+        shape = [-1 if d == axis % x.ndim else 1 for d in range(x.ndim)]
+        scale, zero = scale.reshape(shape), None if zero is None else zero.reshape(shape)
+    else:
+        return None
+    real = x.astype(np.float32) if zero is None else x.astype(np.float32) - zero.astype(np.float32)
+    return (real * scale.astype(np.float32)).astype(scale.dtype)
+
+
+# What makes of known values others that are known.
+COMPUTED: dict[str, Callable[..., np.ndarray | None]] = {
+    "DequantizeLinear": _dequantised,
+    "Mul": lambda node, a, b: np.asarray(a * b, a.dtype),
+    "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
+    "Identity": lambda node, x: x,
+    "Reshape": lambda node, x, shape: x.reshape(shape) if (shape > 0).all() else None,
+}
