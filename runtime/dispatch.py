@@ -313,6 +313,8 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
             return found
     if plan.out.device is not CPU:
         modes.tell("refuse", "a tensor on the meta device has no values")
+    if modes.local.allowance is not None:
+        modes.local.allowance.ask(op, plan.types, plan.outs)
     if modes.local.timing is not None:
         return modes.local.timing.of_op(_computed, op, plan, operands)
     return _computed(op, plan, operands)

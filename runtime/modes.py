@@ -33,9 +33,9 @@ ORDINARY: dict[str, Any] = {
     "values": None, "anomaly": False,
     "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
     "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
-    "unanswered": False, "device": None, "timing": None,
+    "unanswered": False, "device": None, "timing": None, "allowance": None,
 }  # fmt: skip
-_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions", "timing")
+_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions", "timing", "allowance")
 _ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device")
 _ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False, "usual": True}
 _NO_GRADIENTS = {"grad": False}
@@ -72,6 +72,7 @@ class _Local(threading.local):
     device: where new tensors are made, if not on the CPU.
     timing: what is told when ops, steps of backward, traced functions and kernels begin and end: a profiler's
     Recorder.  Traced functions stay compiled under it.
+    allowance: what is asked before an op's kernel runs for the memory of its results (allowance.py).
     multithreading: what `set_multithreading_enabled` was told, which changes nothing: a backward runs on the
     thread that asks for it.
     early_stop, recompute_debug: what blocks have checkpoints do, whatever they are told (recomputing.py).
@@ -99,6 +100,7 @@ class _Local(threading.local):
     unanswered: bool = False
     device: Any = None
     timing: Any = None
+    allowance: Any = None
     multithreading = True
     early_stop: bool | None = None
     recompute_debug: bool | None = None

@@ -5,7 +5,7 @@
     DequantizeLinear(b) ─┘
 
 with one scale for each output channel of `w`, or one for all.  What is computed are the same sums, exactly,
-where Conv of what the bytes stand for rounds.  Weights of other operators are dequantised once, here.
+where Conv of what the bytes stand for rounds.  What other operators read is dequantised once (`folding.py`).
 """
 
 from __future__ import annotations
@@ -85,15 +85,8 @@ class _Layers:
         return None if node.attr("block_size", 0) or node.attr("output_dtype", 0) else node
 
     def changed(self, node: Node) -> Node:
-        """A node as a layer of bytes, or with what it reads dequantised."""
-        if node.domain != STANDARD or node.op == "DequantizeLinear":
-            return node
-        layer = self.layer(node) if node.op in LAYERS else None
-        if layer is None:
-            for name in node.inputs:
-                real = self.known(name) if self.dequantised(name) else None
-                if real is not None:
-                    self.made[name] = real
+        """A node, as a layer of bytes where it is one."""
+        layer = self.layer(node) if node.domain == STANDARD and node.op in LAYERS else None
         return layer or node
 
     def layer(self, node: Node) -> Node | None:

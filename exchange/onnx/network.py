@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.errors import ArgumentValueError
 from ...nn import Buffer, Module, Parameter
 from ...runtime import Tensor, tensor
+from ...runtime.allowance import bounded, machine_memory
 from .byte_layers import DOMAIN, with_byte_layers
 from .declared import Declared, Kind, OnnxError, Subgraph
+from .folding import folded, is_weight
 from .opset import OPERATORS
 from .opset.registry import Value, as_tensor
 from .running import Model, Scope
 
-FLOATS = ("float16", "float32", "float64", "bfloat16")  # what is trained
+MOST_NODES = 1 << 24  # nodes that loops may run in one call
 # Operands that are statistics, not weights, by operator.
 STATISTICS = {"BatchNormalization": (3, 4)}
 # Operands whose numbers are read while the graph runs: sizes, no weights.
@@ -31,28 +34,32 @@ class OnnxModule(Module):
     It trains, traces and exports as other modules do.
 
     inputs, outputs: by name, what they are.  Returns a tensor, or a tuple of them where there are several.
+    most_bytes: by how much a call may let the process grow that runs it node by node, or is recorded; three
+    quarters of the machine's memory unless given.  most_nodes: how many nodes its loops may run.
     """
 
-    def __init__(self, declared: Declared):
+    def __init__(self, declared: Declared, most_bytes: int | None = None, most_nodes: int = MOST_NODES):
         super().__init__()
+        self.most_bytes, self.most_nodes = most_of(most_bytes), most_nodes
+        declared, computed = folded(declared, self.most_bytes)
         graph = declared.graph
         self.inputs: Mapping[str, Kind] = {
             name: kind for name, kind in graph.inputs.items() if name not in graph.constants
         }
         self.outputs: Mapping[str, Kind] = graph.outputs
         self._defaults = [name for name in graph.inputs if name in graph.constants]
-        self._model = Model(declared)
-        self._weights: dict[str, str] = {}  # at which path each is
-        self._constants: dict[str, Value] = {}
+        constants: dict[str, Value] = {}
+        paths: dict[str, str] = {}
         statistics, read = _operands(graph, STATISTICS), _operands(graph, READ)
         of_bytes = {name for node in graph.nodes if node.domain == DOMAIN for name in node.inputs[1:]}
         for name, value in graph.constants.items():
             if name in of_bytes:
-                self._weights[name] = self._place(name, value, True)
-            elif value.dtype.name not in FLOATS or value.size <= 1 or name in read:
-                self._constants[name] = value
+                paths[name] = self._place(name, value, True)
+            elif not is_weight(value) or name in read or name in computed:
+                constants[name] = value
             else:
-                self._weights[name] = self._place(name, value, name in statistics)
+                paths[name] = self._place(name, value, name in statistics)
+        self._model = Model(declared, constants, paths)
 
     def _place(self, name: str, value: np.ndarray, is_statistic: bool) -> str:
         """Enter an array under its name; returns the path at which it is then."""
@@ -87,14 +94,17 @@ class OnnxModule(Module):
                 *(f"missing: {name}" for name in missing),
                 *(f"not among them: {name}" for name in unknown),
             )
-        scope = _Outermost(self, self._model, self._constants)
+        scope = _Outermost(self, self._model, self._model.constants)
+        scope.left[0] = self.most_nodes
         for at, name in enumerate(names):
             value = inputs[at] if at < len(inputs) else named.get(name)
             scope.values[name] = self._input(name, self.inputs[name], value)
         for name in self._defaults:
             if name in named:
                 scope.values[name] = named[name]
-        found = [as_tensor(each) for each in scope.outputs(self._model.declared.graph.nodes, [*self.outputs])]
+        with bounded(self.most_bytes):
+            values = scope.outputs(self._model.declared.graph.nodes, [*self.outputs])
+            found = [as_tensor(each) for each in values]
         return found[0] if len(found) == 1 else tuple(found)
 
     def _input(self, name: str, kind: Kind, value: Value) -> Value:
@@ -120,7 +130,7 @@ class _Outermost(Scope):
         self.module = module
 
     def weight(self, name: str) -> Value:
-        path = self.module._weights.get(name)
+        path = self.model.paths.get(name)
         if path is None:
             return None
         owner: Value = self.module
@@ -136,24 +146,35 @@ def _operands(graph: Subgraph, places: Mapping[str, tuple[int, ...]]) -> set[str
     }
 
 
-def load(source: str | os.PathLike | bytes) -> OnnxModule:
+def most_of(most_bytes: int | None) -> int:
+    """What a call may take: three quarters of the machine's memory unless given."""
+    if most_bytes is not None and most_bytes <= 0:
+        raise ArgumentValueError(f"most_bytes is above 0, not {most_bytes}")
+    return machine_memory() * 3 // 4 if most_bytes is None else most_bytes
+
+
+def load(
+    source: str | os.PathLike | bytes, *, most_bytes: int | None = None, most_nodes: int = MOST_NODES
+) -> OnnxModule:
     """A module of an ONNX file, or of its bytes, in evaluation mode.
 
     Opsets 7 to 28 are known.  Nothing in the file is run, and of other files those alone are read that stand
-    beside it and hold its weights.  Raises OnnxError for what is no model and for operators that are not
-    known, by name; ImportError without the package `onnx`.
+    beside it and hold its weights.  most_bytes, most_nodes: what a call may take (OnnxModule), which raises
+    OutOfMemoryError where it would be more, and OnnxError for longer loops.  Raises OnnxError for what is no
+    model and for operators that are not known, by name; ImportError without the package `onnx`.
     """
     from .reading import read  # noqa: PLC0415 - imports the package onnx, which is an extra
 
-    return module_of(with_byte_layers(read(source)))
+    with bounded(most_of(most_bytes)):
+        return module_of(with_byte_layers(read(source)), most_bytes, most_nodes)
 
 
-def module_of(declared: Declared) -> OnnxModule:
+def module_of(declared: Declared, most_bytes: int | None = None, most_nodes: int = MOST_NODES) -> OnnxModule:
     """The module of a model that was read."""
     unknown = _unknown(declared)
     if unknown:
         raise OnnxError("the model has operators that are not known", *sorted(unknown))
-    module = OnnxModule(declared)
+    module = OnnxModule(declared, most_bytes, most_nodes)
     module.eval()
     return module
 

@@ -16,7 +16,7 @@ except ImportError as error:  # an extra
     raise ImportError("lamina.onnx needs the package onnx: pip install 'lamina[onnx]'") from error
 
 # Of the form, by the newest opset that it came with.
-FORMS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
+FORMS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13}
 ALIGNED = 4096  # bytes to which weights beside a model are aligned, so that they can be mapped
 
 

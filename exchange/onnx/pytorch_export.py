@@ -59,7 +59,7 @@ def export(
     """Write a model as an ONNX file.  Source: PyTorch's torch.onnx.export.
 
     args: the example's arguments, a tuple, or one tensor; kwargs: those by name.  f: the file, a path or
-    opened for writing bytes; without it the model is returned, to be saved.  opset_version: 18 to 23; an
+    opened for writing bytes; without it the model is returned, to be saved.  opset_version: 18 to 26; an
     older one becomes 18, with a warning.  dynamic_axes: by a name of `input_names`, or of a parameter, the
     dimensions that change, with names or as a list.  dynamic_shapes: the same as dictionaries in a tuple or
     by parameter, in which `torch.export.Dim` objects, names and True stand for a size that changes.

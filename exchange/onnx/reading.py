@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.allowance import afford
 from .declared import STANDARD, Declared, Function, Kind, Node, OnnxError, Reference, Subgraph
 from .element_types import TEXT, bits_of, element_type
 
@@ -111,6 +112,9 @@ class _Reader:
 
     def node(self, proto: Any, opsets: Mapping[str, int], known: set[str], depth: int) -> Node:
         domain = _domain(proto.domain)
+        texts = (proto.op_type, domain, proto.name, *proto.input, *proto.output)
+        if not all(isinstance(each, str) for each in texts):  # protobuf gives bytes for what is no UTF-8
+            raise OnnxError("a node has names that are no text", f"node: {proto.name!r}")
         for name in proto.input:
             if name and name not in known:
                 raise OnnxError(
@@ -259,6 +263,7 @@ class _Reader:
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), shape, mode="wrap")
         if flat.size != values.size or flat.size and not 0 <= flat.min() <= flat.max() < prod(shape):
             raise OnnxError("a sparse tensor has values outside of itself", f"shape: {list(shape)}")
+        afford(shape, 2 * values.dtype.itemsize, "a sparse tensor")  # the module has a copy
         made = np.zeros(prod(shape), values.dtype)
         made[flat] = values
         return made.reshape(shape)

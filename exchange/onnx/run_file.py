@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -77,16 +77,23 @@ def inputs_of(model: OnnxModule, files: Sequence[str]) -> dict[str, Any]:
             )
         named[name] = tensor(np.load(Path(rest), allow_pickle=False))
     rng = np.random.default_rng(0)
-    return {name: named.get(name, drawn(name, kind, rng)) for name, kind in model.inputs.items()}
+    for name, kind in model.inputs.items():
+        if name not in named:
+            named[name] = drawn(name, kind, rng, model.most_bytes)
+    return {name: named[name] for name in model.inputs}
 
 
-def drawn(name: str, kind: Kind, rng: np.random.Generator) -> Tensor:
+def drawn(name: str, kind: Kind, rng: np.random.Generator, most_bytes: int) -> Tensor:
     """Random numbers of a kind: normal ones, and of integers 0 and 1.  Raises OnnxError for what has none."""
     if kind.sequence or kind.dtype is None or kind.shape is None or kind.dtype == object:
         raise OnnxError(
             f"the input {name!r} is not said to be a tensor of numbers", f"give it: --input {name}=FILE"
         )
     shape = tuple(size if isinstance(size, int) else 1 for size in kind.shape)
+    if min(shape, default=0) < 0 or 8 * prod(shape) > most_bytes:
+        raise OnnxError(
+            f"the input {name!r} is said to have the shape {[*shape]}", f"give it: --input {name}=FILE"
+        )
     if kind.dtype.kind in "iub":
         return tensor(rng.integers(0, 2, shape).astype(kind.dtype))
     return tensor(rng.standard_normal(shape).astype(kind.dtype))

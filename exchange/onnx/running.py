@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from ...ir.errors import LaminaError
 from ...jit.observe.modules_around import PARTS
+from ...jit.observe.policy import settled
 from .declared import Declared, Function, Node, OnnxError, Reference, Subgraph
 from .opset import OPERATORS
-from .opset.registry import Value, as_tensor, is_host
-from .opset.size_numbers import computed, with_sizes
+from .opset.registry import Value, as_tensor, is_host, on_host
+from .opset.size_numbers import Sizes, computed, with_sizes
 
 # What Python and NumPy raise where operands or attributes are not what an operator takes.
 UNFIT = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
@@ -19,36 +21,44 @@ MOST_NODES = 1 << 20
 DEEPEST = 64  # calls of functions inside of functions, and graphs inside of graphs
 
 
+@settled
 class Model:
-    """What a file says, and what follows from it for every run; nothing is kept while it runs.
+    """What a file says, and what follows from it for every run; nothing in it changes once it is made.
 
+    constants: values of the graph's names that are no weights.  paths: where in the module each weight is.
     bodies: of each call of a function, its nodes with what the call says of its attributes.  last: for each
     node of a graph or a body the names that no later one reads.  Both by identity, of what `declared` and
     `bodies` hold.  Raises OnnxError for functions that call themselves.
     """
 
-    def __init__(self, declared: Declared):
+    def __init__(
+        self,
+        declared: Declared,
+        constants: Mapping[str, Value] = MappingProxyType({}),
+        paths: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.declared, self.functions = declared, declared.functions
+        self.constants, self.paths = constants, paths
         self.bodies: dict[int, tuple[Node, ...]] = {}
         self.last: dict[int, list[list[str]]] = {}
         self._count = 0
-        self._prepare(declared.graph.nodes, 0)
+        self._prepare(declared.graph.nodes, declared.graph.outputs, 0)
 
-    def _prepare(self, nodes: tuple[Node, ...], depth: int) -> None:
+    def _prepare(self, nodes: tuple[Node, ...], outputs: Iterable[str], depth: int) -> None:
         if depth > DEEPEST:
             raise OnnxError(f"graphs and functions are more than {DEEPEST} deep inside of each other")
         self._count += len(nodes)
         if self._count > MOST_NODES:
             raise OnnxError(f"calls of functions written out are more than {MOST_NODES:,} nodes")
-        self.last[id(nodes)] = last_uses(nodes)
+        self.last[id(nodes)] = last_uses(nodes, outputs)
         for node in nodes:
             function = self.functions.get((node.domain, node.op))
             if function is not None:
                 attrs = {name: node.attrs.get(name, default) for name, default in function.attrs.items()}
                 body = self.bodies[id(node)] = _with(function.nodes, attrs)
-                self._prepare(body, depth + 1)
+                self._prepare(body, function.outputs, depth + 1)
             for graph in node.graphs:
-                self._prepare(graph.nodes, depth + 1)
+                self._prepare(graph.nodes, graph.outputs, depth + 1)
 
 
 class Scope:
@@ -56,6 +66,7 @@ class Scope:
 
     def __init__(self, model: Model, constants: Mapping[str, Value], around: Scope | None = None):
         self.model, self.constants, self.around = model, constants, around
+        self.left = [0] if around is None else around.left  # nodes that loops may still run, of all scopes
         self.values: dict[str, Value] = {}
 
     def __getitem__(self, name: str) -> Value:
@@ -81,14 +92,22 @@ class Scope:
         inner.values.update(zip(graph.inputs, given, strict=False))
         return inner.outputs(graph.nodes, [*graph.outputs])
 
+    def spend(self, node: Node, graph: Subgraph, trips: int = 1) -> None:
+        """Count trips of a loop.  Raises OnnxError where all loops have run as many nodes as they may."""
+        self.left[0] -= trips * (len(graph.nodes) + 1)
+        if self.left[0] < 0:
+            raise OnnxError(
+                f"{node.op}: the model's loops run more nodes than are allowed in one call",
+                "load(..., most_nodes=) allows more",
+                str(node),
+            )
+
     def outputs(self, nodes: tuple[Node, ...], names: Sequence[str]) -> list[Value]:
         """The values of these names, once the nodes ran."""
-        kept = frozenset(names)
         for node, done in zip(nodes, self.model.last[id(nodes)], strict=True):
             self.step(node)
             for name in done:
-                if name not in kept:
-                    self.values.pop(name, None)
+                self.values.pop(name, None)
         return [self[name] for name in names]
 
     def step(self, node: Node) -> None:
@@ -111,11 +130,12 @@ class Scope:
         if found is None:
             raise OnnxError(f"{node.op} of {node.domain or 'ONNX'} is not known", str(node))
         try:
-            sizes = computed(node, operands)
-            if sizes is not None:
-                return sizes
-            operands = with_sizes(node, operands, found.raw, found.host is not None)
-            if found.host is not None and all(map(is_host, operands)):
+            if Sizes in [type(each) for each in operands]:
+                sizes = computed(node, operands)
+                if sizes is not None:
+                    return sizes
+                operands = with_sizes(node, operands, found.raw, found.host is not None)
+            if found.host is not None and all(map(is_host, operands)) and on_host(node, operands):
                 return found.host(node, *operands)
             if not found.raw:
                 operands = [as_tensor(each) for each in operands]
@@ -133,6 +153,7 @@ class Scope:
     def function(self, function: Function, node: Node, operands: Sequence[Value]) -> tuple[Value, ...]:
         """What an operator makes that the model defines itself."""
         inner = Scope(self.model, {})
+        inner.left = self.left
         inner.values.update(dict.fromkeys(function.inputs))
         inner.values.update(zip(function.inputs, operands, strict=False))
         return tuple(inner.outputs(self.model.bodies[id(node)], function.outputs))
@@ -169,9 +190,9 @@ def _with(nodes: Iterable[Node], attrs: Mapping[str, Any]) -> tuple[Node, ...]:
     return tuple(made)
 
 
-def last_uses(nodes: Sequence[Node]) -> list[list[str]]:
-    """For each node the names that no later one reads."""
-    later: set[str] = set()
+def last_uses(nodes: Sequence[Node], outputs: Iterable[str]) -> list[list[str]]:
+    """For each node the names that no later one reads, and that are no outputs."""
+    later = {*outputs}
     found = []
     for node in reversed(nodes):
         read = reads(node)

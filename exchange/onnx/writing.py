@@ -36,7 +36,7 @@ from .running import reads
 from .writers import Writer
 from .writers.graph_writer import SMALL
 
-OPSETS = range(18, 24)
+OPSETS = range(18, 27)
 STEPS = (pair_complex, fold_constants, cse, dce)
 MOST = (1 << 31) - (1 << 20)  # bytes of weights in a model; those of more lie beside it
 
@@ -54,7 +54,7 @@ def write(
 
     function: a module, or a function of tensors, traced or not.  example: its arguments; all but tensors'
     values are part of the model.  dynamic: sizes that may be others than the example's, as of jit.export:
-    `{"x": {0: "batch"}}`.  opset: of ONNX's operators, from 18 to 23.  input_names: of the tensors among the
+    `{"x": {0: "batch"}}`.  opset: of ONNX's operators, from 18 to 26.  input_names: of the tensors among the
     arguments, in order, by default those of the parameters.  output_names: of the tensors that are returned.
 
     Weights have the names of a module's parameters and are stored as they are now; those of more than 2 GB

@@ -37,6 +37,7 @@ from .lifted_numbers import WEIGHTS, LiftedNumbers, liftable
 from .lives import Lives
 from .locks import Locks
 from .parts import HISTORIES, Reason, history, layout
+from .policy import SETTLED
 from .shadow import Shadow
 from .sizes import Sizes
 from .spelling import PEEKED, peek
@@ -157,6 +158,13 @@ class Facts:
             or self.refused is not None
         ):
             return value
+        if self._is_settled(o) and (
+            kind == "class" or not issubclass(type(value), (Tensor, Module, *PINNED))
+        ):
+            if kind != "class" and type(value) not in ATOMS and not self.is_known(value):
+                self.known.add(value, None, self.known.spelled(o, kind, key))
+                self.known.settled.add(id(value))
+            return value
         source = self.source(o)
         if source is None:
             self.refuse(f"{kind} {shown(key)} was read from a {type(o).__name__} that nothing known leads to")
@@ -181,6 +189,15 @@ class Facts:
         late = late and slot not in self.numbers.lift
         self.note(read, value, self.captured(o), reason, late)
         return value
+
+    def _is_settled(self, o: Any) -> bool:
+        """Whether nothing changes in an object that is the same at each call."""
+        if id(o) in self.known.settled:
+            return True
+        if type(o) not in SETTLED or not self.is_known(o) or not self.captured(o):
+            return False
+        self.known.settled.add(id(o))
+        return True
 
     def note(
         self, expression: str, value: Any, captured: bool, why: str | Reason, late: bool = False

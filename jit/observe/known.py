@@ -60,8 +60,9 @@ class Known:
     expression gives it.  A place that stands in `facts` is guarded, and held this value before the run.
 
     roots: by identity.  facts: by place of the heap, as `place_of` has it.  slots: those of tensors, by
-    identity.  whole: modules and optimizers that are taken in whole.  leaves: how many of the recorder's have
-    hooks that are facts.  registry: numbers the captured tensors.
+    identity.  whole: modules and optimizers that are taken in whole.  settled: objects in which nothing
+    changes, nor in what they hold.  leaves: how many of the recorder's have hooks
+    that are facts.  registry: numbers the captured tensors.
     """
 
     def __init__(self, guards: GuardText, registry: Registry):
@@ -70,6 +71,7 @@ class Known:
         self.facts: dict[tuple, Any] = {}
         self.slots: dict[int, int] = {}
         self.whole: set[int] = set()
+        self.settled: set[int] = set()
         self.leaves = 0
         self._cells: dict[int, str] = {}  # the names of variables
         self._guards = guards

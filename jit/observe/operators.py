@@ -444,6 +444,8 @@ class Operators(Items):
 
     def identical(self, a: Any, b: Any) -> bool:
         """`a is b`."""
+        if type(a) in LIFTED and b is None or type(b) in LIFTED and a is None:
+            return False  # whatever number it is
         if type(a) in LIFTED or type(b) in LIFTED:
             a, b = self.plain(a), self.plain(b)
         if not self.refused and a is not b and type(a) in _BOXED and type(a) is type(b) and exact(a, b):
@@ -459,6 +461,10 @@ class Operators(Items):
         if symbol in ("==", "!=") and LiftedSize in (type(a), type(b)) and not self.refused:
             if {type(a), type(b)} <= {LiftedSize, Size, tuple}:
                 return self._same_sizes(a, b) is (symbol == "==")
+        if symbol in ("==", "!=") and type(a) is tuple is type(b) and not self.refused:
+            if a in self.shadow or b in self.shadow:  # shapes that were put together
+                if all(type(x) is int for x in (*a, *b)):
+                    return self._same_sizes(a, b) is (symbol == "==")
         if type(a) in LIFTED or type(b) in LIFTED:
             bare = raw(a), raw(b)
             if not self.refused and is_number(bare[0]) and is_number(bare[1]):

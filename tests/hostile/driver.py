@@ -25,14 +25,18 @@ import os
 import random
 import resource
 import selectors
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +69,39 @@ class Kind:
 
 STILL = 60.0
 _makers: dict[str, Callable[[], Kind]] = {}
+NEEDS: dict[str, tuple[str, ...]] = {}  # modules without which a kind can't be read
 
 
-def kind(name: str) -> Callable[[Callable[[], Kind]], Callable[[], Kind]]:
-    """Enter a function that makes the kind of this name."""
+class Held:
+    """A file in memory that is written anew for each input, under a name that ends so."""
+
+    def __init__(self, suffix: str):
+        self.handle = os.memfd_create("hostile")
+        weakref.finalize(self, os.close, self.handle)
+        folder = tempfile.mkdtemp(prefix="hostile")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = Path(folder, f"held{suffix}")
+        self.path.symlink_to(f"/proc/self/fd/{self.handle}")
+
+    def hold(self, data: bytes) -> Path:
+        os.ftruncate(self.handle, 0)
+        os.pwrite(self.handle, data, 0)
+        return self.path
+
+
+def kind(name: str, *needs: str) -> Callable[[Callable[[], Kind]], Callable[[], Kind]]:
+    """Enter a function that makes the kind of this name, which needs modules of these names."""
 
     def enter(maker: Callable[[], Kind]) -> Callable[[], Kind]:
-        _makers[name] = maker
+        _makers[name], NEEDS[name] = maker, needs
         return maker
 
     return enter
+
+
+def missing(name: str) -> list[str]:
+    """The modules that a kind needs and that are not there."""
+    return [each for each in NEEDS[name] if find_spec(each) is None]
 
 
 def kinds() -> dict[str, Callable[[], Kind]]:

@@ -39,6 +39,9 @@ def main() -> int:
     options = parser.parse_args()
     record, failed = options.record, 0
     for name in options.kind or sorted(makers):
+        if absent := driver.missing(name):
+            print(f"{name}: not read, as {', '.join(absent)} can't be imported")
+            continue
         made = makers[name]()
         if options.only is not None:
             data = made.make(driver.rng(name, options.seed, options.only))

@@ -8,6 +8,7 @@ import pytest
 from driver import Totals
 
 from lamina.jit import lamina_model
+from lamina.runtime.allowance import Allowance
 from lamina.runtime.checkpoints import archive, classes, names, own_form
 from lamina.runtime.memory_view import memory_of
 from lamina.runtime.storage import Storage
@@ -16,8 +17,14 @@ from lamina.runtime.tensor import tensor_of
 KINDS = driver.kinds()
 
 
+def maker(name: str) -> driver.Kind:
+    if absent := driver.missing(name):
+        pytest.skip(f"{name}: {', '.join(absent)} can't be imported")
+    return KINDS[name]()
+
+
 def read(name: str, count: int, seed: int) -> Totals:
-    totals = driver.run(name, KINDS[name](), count, seed)
+    totals = driver.run(name, maker(name), count, seed)
     faults = [f"{word} {name} --seed {seed} --only {index}: {text}" for index, word, text in totals.faults]
     assert not totals.failed and totals.next == count, "\n".join([str(totals), *faults])
     return totals
@@ -26,7 +33,7 @@ def read(name: str, count: int, seed: int) -> Totals:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_no_hostile_input_crashes_hangs_or_is_believed(name):
-    made = KINDS[name]()
+    made = maker(name)
     totals = read(name, made.share, seed=0)
     assert len(totals.verdicts) > 1, f"all inputs of {name} come to the same: {totals}"
 
@@ -34,7 +41,7 @@ def test_no_hostile_input_crashes_hangs_or_is_believed(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_no_hostile_input_of_many_does(name):
-    read(name, 20 * KINDS[name]().share, seed=1)
+    read(name, 20 * maker(name).share, seed=1)
 
 
 def test_a_reader_that_believes_damage_is_noticed(monkeypatch):
@@ -68,6 +75,13 @@ def test_names_in_a_checkpoint_that_are_believed_are_noticed(monkeypatch):
     made = KINDS["pt-authored"]()
     monkeypatch.setattr(classes, "_is_users", lambda module: True)
     assert driver.run("pt-authored", made, 4000).verdicts["wrong"]
+
+
+@pytest.mark.sampled(3)
+def test_a_model_whose_memory_nobody_bounds_is_noticed(monkeypatch):
+    made = maker("onnx")
+    monkeypatch.setattr(Allowance, "take", lambda self, nbytes, what: None)
+    assert driver.run("onnx", made, 3000, seed=3).failed
 
 
 def test_a_model_that_is_not_compared_with_its_hashes_is_noticed(monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....runtime import ops
+from ....runtime.allowance import afford
 from ..declared import Kind, Node, OnnxError, Subgraph
 from .registry import Value, axis_of, ints, is_host, number, operator, together
 
@@ -37,6 +38,7 @@ def _stacked(steps: Sequence[Value], axis: int, kind: Kind, node: Node) -> Value
     if not steps:
         sizes = [size if isinstance(size, int) else 0 for size in kind.shape or ()]
         sizes.insert(axis_of(axis, len(sizes) + 1, node), 0)
+        afford(sizes, 8, node.op)
         return np.zeros(sizes, np.float32 if kind.dtype is None else kind.dtype)
     parts = together(*steps)
     axis = axis_of(axis, len(parts[0].shape) + 1, node)
@@ -71,6 +73,7 @@ def loop(
     for trip in count() if trips is None else range(number(trips)):
         if test is not None and not number(going):
             break
+        scope.spend(node, body)
         first = _shaped(np.array(trip, np.int64), kinds[0])
         found = scope.run(body, [first, _shaped(going, kinds[1]), *held])
         going = found[0] if test is not None else going
@@ -137,6 +140,8 @@ def scan(scope: Any, node: Node, *operands: Value) -> tuple[Value, ...]:
         return _scanned_batch(scope, node, lengths, states, sequences)
     backward = _listed(node, "scan_input_directions", wanted)
     axes = _listed(node, "scan_input_axes", wanted)
+    if wanted and len(sequences[0].shape):
+        scope.spend(node, _graph(node, "body"), sequences[0].shape[axes[0]])
     slices = [
         _unstacked(x, axis_of(axis, len(x.shape), node), bool(turned))
         for x, axis, turned in zip(sequences, axes, backward, strict=True)
@@ -158,6 +163,7 @@ def _scanned_batch(
     if not rows or not 0 <= min(counts) <= max(counts) <= steps:
         raise OnnxError(f"{node.op}: the lengths {counts} of {steps} steps", str(node))
     backward = _listed(node, "directions", len(sequences))
+    scope.spend(node, _graph(node, "body"), rows * steps)
     made = len(_graph(node, "body").outputs) - len(states)
     found = []
     for row, length in enumerate(counts):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....nn import functional as F
 from ....runtime import Tensor, ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from .registry import Value, as_tensor, ints, operator
 
@@ -128,11 +129,25 @@ def widened(x: Tensor, pads: Pairs, value: float = 0) -> Tensor:
     return F.pad(x, [number for pair in reversed(pads) for number in pair], value=value)
 
 
+WIDE = 4096  # padding, and places of a window, of which nobody asks what they take
+
+
+def afford_padded(node: Node, x: Value, pads: Pairs) -> None:
+    """Raise OutOfMemoryError where an input with its padding is more than a call may take.
+
+    Sizes are looked at where padding is wide alone: a tracer takes them for numbers then.
+    """
+    if any(before + after > WIDE for before, after in pads):
+        sizes = [int(size) + before + after for size, (before, after) in zip(x.shape[2:], pads, strict=True)]
+        afford([int(x.shape[0]), int(x.shape[1]), *sizes], 4, node.op)
+
+
 # ---- convolutions
 @operator("Conv")
 def conv(node: Node, x: Value, weight: Value, bias: Value = None) -> Value:
     sizes = spatial(node, x)
     over = windows(node, sizes, kernel_shape(node, weight, len(sizes)))
+    afford_padded(node, x, over.pads)
     group = node.attr("group", 1)
     return CONV[len(sizes)](x, weight, bias, over.strides, over.pads, over.dilations, group)
 
@@ -146,10 +161,14 @@ def _transposed(node: Node, sizes: tuple[int, ...], over: Windows) -> tuple[tupl
     asked = node.attr("output_shape") and each(node, "output_shape", count, 1, 1)
     if not asked and not auto.startswith("SAME"):
         pads = explicit(node, count) if auto == "NOTSET" else ((0, 0),) * count
+        if any(sum(pair) > WIDE for pair in pads):
+            afford([int(size) for size in full], 4, node.op)
         out = tuple(f - sum(pair) for f, pair in zip(full, pads, strict=True))
         return out, tuple(before for before, _ in pads)
     out = asked or tuple(size * stride for size, stride in zip(sizes, over.strides, strict=True))
     # What is asked for beyond all that is there follows it.
+    if asked:
+        afford([max(int(f), o) for f, o in zip(full, out, strict=True)], 4, node.op)
     cut = [max(f - o, 0) for f, o in zip(full, out, strict=True)]
     return out, tuple(pair[0] for pair in _halves(cut, auto == "SAME_UPPER"))
 
@@ -209,6 +228,7 @@ def causal_conv(
 def _sample_places(over: Windows, places: tuple[int, ...]) -> np.ndarray:
     """Where each element of each window lies: [elements, dimensions, *places]."""
     count = len(places)
+    afford((count, *over.kernel, *places), 8, "windows")
     taps = np.indices(over.kernel).reshape(count, -1).T * over.dilations
     begin = np.asarray([pair[0] for pair in over.pads]).reshape(count, *(1,) * count)
     starts = np.indices(places) * np.reshape(over.strides, (count, *(1,) * count)) - begin

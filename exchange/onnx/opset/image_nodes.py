@@ -10,6 +10,7 @@ import numpy as np
 
 from ....nn import functional as F
 from ....runtime import Tensor, ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from .conv_nodes import widened
 from .registry import Value, as_host, as_tensor, axis_of, ints, is_host, number, operator
@@ -27,6 +28,8 @@ def _bound(node: Node, sizes: Sequence[int]) -> None:
 def _taken(x: Value, axis: int, places: np.ndarray) -> Value:
     """What lies at these places of a dimension."""
     if is_host(x):
+        rest = [size for dim, size in enumerate(x.shape) if dim != axis]
+        afford((places.size, *rest), x.dtype.itemsize, "an array of constants")
         return np.take(x, places, axis)
     return ops.FUNCTIONS["index_select"](x, axis, as_tensor(places.astype(np.int64)))
 
@@ -49,6 +52,7 @@ def _filled(x: Value, pairs: Sequence[tuple[int, int]], value: Value) -> Value:
         given = number(value, 0)
         return widened(x, tuple(pairs), given)
     sizes = [size + before + after for size, (before, after) in zip(x.shape, pairs, strict=True)]
+    afford(sizes, x.dtype.itemsize, "an array of constants")
     made = np.full(
         sizes, ("" if x.dtype == object else 0) if value is None else as_host(value).reshape(-1)[0], x.dtype
     )
@@ -83,6 +87,7 @@ def pad(node: Node, x: Value, pads: Value = None, value: Value = None, axes: Val
     for axis, (before, after) in enumerate(pairs):
         if before or after:
             size = x.shape[axis]
+            afford((max(before, 0) + max(after, 0),), 32, node.op)
             kept = np.arange(max(-before, 0), size - max(-after, 0))
             if not kept.size and max(before, after) > 0:
                 raise OnnxError(f"Pad: {mode!r} has nothing to repeat along the axis {axis}", str(node))
@@ -200,6 +205,7 @@ def _resized(node: Node, x: Value, axis: int, out: int, length: float, part: tup
         return _taken(x, axis, np.zeros(0, np.int64))
     if not size:
         raise OnnxError(f"{node.op}: the axis {axis} has no elements, and is to have {out}", str(node))
+    afford((out,), 64, node.op)
     places = np.arange(out)
     at, near = (
         COORDINATES[way](places.astype(dtype), size, length / size, *part)
@@ -343,6 +349,7 @@ def grid_sample(node: Node, x: Value, grid: Value) -> Value:
 def affine_grid(node: Node, theta: Value, size: Value) -> Value:
     sizes = ints(size) or []
     _bound(node, sizes)
+    afford((sum(sizes),), 64, node.op)
     return F.affine_grid(as_tensor(theta), sizes, bool(node.attr("align_corners", 0)))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....ir.dtypes import int64
 from ....runtime import ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from ..element_types import element_type
 from .registry import Value, as_host, as_tensor, axis_of, is_host, number, operator, together
@@ -49,7 +50,7 @@ def _along(at: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
 def _check_along(node: Node, x: Value, at: Value, axis: int) -> None:
     """Raises OnnxError unless there is a place for each of an index's elements, but for the axis."""
     fits = len(at.shape) == len(x.shape) > 0
-    if not fits or any(k > n for d, (k, n) in enumerate(zip(at.shape, x.shape, strict=True)) if d != axis):
+    if not fits or any([at.shape[d] > x.shape[d] for d in range(len(x.shape)) if d != axis]):
         raise OnnxError(f"{node.op}: an index of shape {[*at.shape]} for data of {[*x.shape]}", str(node))
 
 
@@ -226,8 +227,11 @@ def one_hot(node: Node, at: Value, depth: Value, values: Value) -> Value:
     if not 0 <= count * max(1, prod(shape)) <= MOST or tuple(values.shape) != (2,):
         raise OnnxError(f"{node.op}: {[*values.shape]} values at {count} places for {[*shape]}", str(node))
     at, values = together(at, values)
+    if is_host(at):
+        afford((count, *shape), 8 + values.dtype.itemsize, node.op)
     at = at.astype(np.int64) if is_host(at) else at.to(int64)
     at = at.reshape((*shape[:axis], 1, *shape[axis:]))
+    afford((count,), 8, node.op)
     every = np.arange(count).reshape((-1,) + (1,) * (len(shape) - axis))
     every = every if is_host(at) else as_tensor(every)
     return _where(_where(at < 0, at + count, at) == every, values[1], values[0])
@@ -251,6 +255,7 @@ def eye_like(node: Node, x: Value) -> Value:
     rows, columns = x.shape
     own = x.dtype if is_host(x) else x.dtype.numpy
     kind = element_type(node.attrs["dtype"]) if "dtype" in node.attrs else own
+    afford((int(rows), int(columns)), kind.itemsize if isinstance(kind, np.dtype) else 8, node.op)
     return np.eye(rows, columns, min(max(node.attr("k", 0), -rows), columns), kind)
 
 

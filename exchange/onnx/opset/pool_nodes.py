@@ -12,8 +12,9 @@ import numpy as np
 from ....ir.dtypes import INTEGERS, UNSIGNED
 from ....nn import functional as F
 from ....runtime import Tensor, ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
-from .conv_nodes import CONV, Pairs, Windows, auto_pad, each, explicit, spatial, widened, windows
+from .conv_nodes import CONV, WIDE, Pairs, Windows, auto_pad, each, explicit, spatial, widened, windows
 from .registry import Value, as_host, as_tensor, ints, operator
 
 AVG = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -38,6 +39,8 @@ def _pooled(node: Node, x: Tensor) -> tuple[Windows, tuple[int, ...], Pairs]:
     sizes = spatial(node, x)
     over = windows(node, sizes, _kernel(node, len(sizes)))
     places = over.places(node, sizes, bool(node.attr("ceil_mode", 0)) and auto_pad(node) != "VALID")
+    if prod(over.kernel) > WIDE:  # a kernel may lay its windows out, one after the other
+        afford([prod(over.kernel), *map(int, (*x.shape[:2], *places))], 4, node.op)
     every = zip(sizes, places, over.strides, over.reach, over.pads, strict=True)
     pads = tuple((before, max((o - 1) * s + r - size - before, 0)) for size, o, s, r, (before, _) in every)
     return over, places, pads
@@ -60,6 +63,7 @@ def _inside(over: Windows, places: Sequence[int], sizes: Sequence[int], padded: 
     for axis, (size, o, k, s, d, (before, after)) in enumerate(
         zip(sizes, places, over.kernel, over.strides, over.dilations, over.pads, strict=True)
     ):
+        afford((o, k), 32, "windows")
         at = np.arange(o)[:, None] * s - before + np.arange(k) * d
         low, high = (-before, size + after) if padded else (0, size)
         along = ((at >= low) & (at < high)).sum(1)
@@ -208,6 +212,7 @@ def _points(node: Node, start: Tensor, end: Tensor, parts: int, size: int, half:
     most = int(counts.max(initial=0))
     if len(counts) * parts * most > MOST:
         raise OnnxError(f"RoiAlign: {len(counts)} regions have {parts} parts of {most} points", str(node))
+    afford((parts, most), 16, node.op)
     part, step = as_tensor(np.repeat(np.arange(parts), most)), as_tensor(np.tile(np.arange(most), parts))
     width, number_of = (length / parts).reshape((-1, 1)), as_tensor(counts)
     at = start.reshape((-1, 1)) + part * width + (step + 0.5) * width / number_of.clamp(min=1)

@@ -14,6 +14,11 @@ from ..element_types import element_type
 from .registry import operator
 
 MOST = 1 << 28  # numbers that a file may ask for
+# Operators whose results differ from run to run.
+DRAWING = frozenset((
+    "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial",
+    "Dropout",
+))  # fmt: skip
 
 
 def _generator(node: Node) -> Generator | None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.dtypes import from_numpy_dtype, int64
+from ....ir.dtypes import float32, float64, from_numpy_dtype, int32, int64
 from ....runtime import Tensor, tensor
+from ....runtime.allowance import afford
 from ..declared import STANDARD, Node, OnnxError
 from .size_numbers import Sizes
 
+KINDS = {"int64": int64, "int32": int32, "float32": float32, "float64": float64}  # of `Sizes`
+FEW = 1 << 12  # elements of arrays that NumPy computes with, whatever comes of them
 Value = Any  # a Tensor, a host value (NumPy array), Sizes, a list of these, or None
 
 
@@ -49,6 +52,24 @@ def is_host(value: Value) -> bool:
     return value is None or isinstance(value, (np.ndarray, np.generic))
 
 
+def on_host(node: Node, operands: Sequence[Value]) -> bool:
+    """Whether NumPy computes with host values: with few, and those that there are no tensors of.
+
+    Else ops do, which are asked for the memory of their results.
+    """
+    arrays = [each for each in operands if each is not None]
+    if sum([each.size for each in arrays]) <= FEW:
+        return True
+    if not any(map(has_no_tensor, arrays)):
+        return False
+    try:
+        shape = np.broadcast_shapes(*[each.shape for each in arrays])
+    except ValueError:  # no elementwise operator
+        shape = (sum([each.size for each in arrays]),)
+    afford(shape, 8, node.op)
+    return True
+
+
 def has_no_tensor(value: Value) -> bool:
     """Whether Lamina has no tensors of an array's elements: of strings, of numbers of less than a byte."""
     return isinstance(value, np.ndarray) and from_numpy_dtype(value.dtype) is None
@@ -64,7 +85,7 @@ def together(*values: Value) -> list[Value]:
 def as_tensor(value: Value) -> Value:
     """A host value as a tensor; as they are: None, lists, and arrays of which Lamina has no tensors."""
     if isinstance(value, Sizes):
-        return tensor([*value.numbers] if value.is_vector else value.numbers[0], dtype=int64)
+        return tensor([*value.numbers] if value.is_vector else value.numbers[0], dtype=KINDS[value.kind])
     if isinstance(value, (np.ndarray, np.generic)) and from_numpy_dtype(value.dtype) is not None:
         return tensor(np.asarray(value))
     return value

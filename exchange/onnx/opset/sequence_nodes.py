@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from ....runtime import ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from .registry import Value, axis_of, ints, is_host, number, operator, together
+
+PER_PART = 512  # bytes that a tensor takes beside its elements
 
 
 def _sequence(node: Node, value: Value) -> list[Value]:
@@ -70,6 +73,7 @@ def sequence_map(scope: Any, node: Node, sequence: Value, *more: Value) -> tuple
     body, count = node.attrs["body"], len(_sequence(node, sequence))
     if any(isinstance(each, list) and len(each) != count for each in more):
         raise OnnxError(f"{node.op}: the sequences don't all have {count} elements", str(node))
+    scope.spend(node, body, count)
     every = [
         scope.run(body, [value, *(each[n] if isinstance(each, list) else each for each in more)])
         for n, value in enumerate(sequence)
@@ -85,6 +89,7 @@ def split_to_sequence(node: Node, x: Value, sizes: Value = None) -> list[Value]:
     if each is None:
         parts = ints(sizes)
     elif each > 0:
+        afford((length // each,), PER_PART, node.op)
         parts = [min(each, length - begin) for begin in range(0, length, each)]
     else:
         raise OnnxError(f"{node.op}: parts of {each} elements", str(node))

@@ -7,9 +7,10 @@ from math import prod
 import numpy as np
 
 from ....runtime import ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from .registry import Value, as_host, as_tensor, axis_of, has_no_tensor, ints, is_host, operator
-from .size_numbers import Sizes
+from .size_numbers import Sizes, sizes_of
 
 
 @operator("Constant", raw=True)
@@ -105,11 +106,19 @@ def concat(node: Node, *parts: Value) -> Value:
     return ops.FUNCTIONS["cat"](parts, node.attr("axis", 1 if node.opset < 4 else 0))
 
 
+def _followed(x: Value, *sizes: Value) -> Value:
+    """A value as a tensor where it is moved by sizes: NumPy would ask a tracer's symbols for their values."""
+    return as_tensor(x) if any([isinstance(each, Sizes) for each in sizes]) else x
+
+
 @operator("Expand", raw=True)
 def expand(node: Node, x: Value, to: Value) -> Value:
     wanted = ints(to) or []
+    x = _followed(x, to)
     if is_host(x):
-        return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(wanted)))
+        to = np.broadcast_shapes(x.shape, tuple(wanted))
+        afford(to, x.dtype.itemsize, node.op)
+        return np.broadcast_to(x, to)
     own = [1] * (len(wanted) - x.ndim) + [*x.shape]
     wanted = [1] * (x.ndim - len(wanted)) + wanted
     return ops.FUNCTIONS["expand"](
@@ -120,6 +129,9 @@ def expand(node: Node, x: Value, to: Value) -> Value:
 @operator("Tile", raw=True)
 def tile(node: Node, x: Value, repeats: Value) -> Value:
     counts = tuple(ints(repeats) or ())
+    x = _followed(x, repeats)
+    if is_host(x) and min(counts, default=0) >= 0:
+        afford((x.size, *counts), x.dtype.itemsize, node.op)
     return np.tile(x, counts) if is_host(x) else ops.FUNCTIONS["tile"](x, counts)
 
 
@@ -127,6 +139,7 @@ def tile(node: Node, x: Value, repeats: Value) -> Value:
 def gather(node: Node, x: Value, at: Value) -> Value:
     axis = axis_of(node.attr("axis", 0), len(x.shape), node)
     if is_host(x) and is_host(at):
+        afford((*at.shape, *x.shape[:axis], *x.shape[axis + 1 :]), x.dtype.itemsize, node.op)
         return np.take(x, at, axis)
     x, length = as_tensor(x), x.shape[axis]
     if is_host(at):
@@ -140,6 +153,23 @@ def gather(node: Node, x: Value, at: Value) -> Value:
     return found.reshape((*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
 
 
+def _between(x: Value, axis: int, low: int, high: int, is_table: bool) -> Value:
+    """x[low:high] of an axis, in numbers that a tracer follows: it does not look into slices.
+
+    is_table: of constants, which are read at places, so that the size is high - low, not the least of others.
+    """
+    size = x.shape[axis]
+    ends = []
+    for end in (low, high):  # comparisons are guards, where the least of two would be a symbol of its own
+        end = end + size if end < 0 else end
+        end = 0 if end < 0 else end
+        ends.append(size if end > size else end)
+    low, high = ends
+    if is_table and high > low:
+        return ops.FUNCTIONS["index_select"](x, axis, ops.arange(low, high))
+    return ops.FUNCTIONS["narrow"](x, axis, low, high - low if high > low else 0)
+
+
 @operator("Slice", raw=True)
 def slice_(
     node: Node, x: Value, starts: Value = None, ends: Value = None, axes: Value = None, steps: Value = None
@@ -150,6 +180,9 @@ def slice_(
         )
     begins, ends_at = ints(starts) or [], ints(ends) or []
     named, by = ints(axes, range(len(begins))) or [], ints(steps, [1] * len(begins)) or []
+    is_table = is_host(x)
+    x = _followed(x, starts, ends)
+    follows = not is_host(x) and (isinstance(starts, Sizes) or isinstance(ends, Sizes))
     slices = [slice(None)] * len(x.shape)
     for axis, low, high, step in zip(named, begins, ends_at, by, strict=True):
         axis = axis_of(axis, len(x.shape), node)
@@ -157,7 +190,10 @@ def slice_(
             raise OnnxError("Slice: a step of 0", str(node))
         if step < 0 and high < -x.shape[axis]:
             high = None
-        slices[axis] = slice(low, high, step)
+        if step == 1 and follows:
+            x = _between(x, axis, low, high, is_table)
+        else:
+            slices[axis] = slice(low, high, step)
     if is_host(x):
         return x[tuple(slices)]
     turned = [axis for axis, part in enumerate(slices) if part.step is not None and part.step < 0]
@@ -195,6 +231,11 @@ def constant_of_shape(node: Node, sizes: Value) -> Value:
 
 @operator("Range", raw=True)
 def range_(node: Node, start: Value, limit: Value, step: Value) -> Value:
+    if isinstance(start, Sizes) or isinstance(limit, Sizes) or isinstance(step, Sizes):
+        told = [sizes_of(each) for each in (start, limit, step)]
+        if None not in told and all(len(each.numbers) == 1 and each.kind == "int64" for each in told):
+            return ops.arange(*[each.numbers[0] for each in told])  # a tracer follows where it ends
     low, high, by = (as_host(each).reshape(()) for each in (start, limit, step))
     count = max(0, int(np.ceil((high - low) / by)))
+    afford((count,), 2 * low.dtype.itemsize, node.op)
     return (low + np.arange(count) * by).astype(low.dtype)

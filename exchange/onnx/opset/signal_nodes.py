@@ -8,6 +8,7 @@ import numpy as np
 
 from ....ir.dtypes import float32, float64
 from ....runtime import Tensor, ops
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from ..element_types import element_type
 from .registry import Value, as_tensor, axis_of, number, operator
@@ -81,6 +82,7 @@ WINDOWS = {"HannWindow": (0.5, 0.5), "HammingWindow": (25 / 46, 21 / 46), "Black
 def _window(factors: tuple[float, ...], node: Node, size: Value) -> np.ndarray:
     """a0 - a1 cos(t) + a2 cos(2t), from 0 to 2 pi; what has but one point is 1."""
     count = _size(node, "size", size, 0)
+    afford((count,), 32, node.op)
     steps = count if node.attr("periodic", 1) else count - 1
     turns = 2 * np.pi * np.arange(count) / max(steps, 1)
     made = sum(a * (-1) ** n * np.cos(n * turns) for n, a in enumerate(factors))
@@ -106,6 +108,7 @@ def mel_weights(node: Node, bands: Value, length: Value, rate: Value, low: Value
     begin, end = float(number(low)), float(number(high))
     if not 0 <= begin <= end < np.inf:
         raise OnnxError(f"MelWeightMatrix: there are no bands from {begin} to {end} hertz", str(node))
+    afford((count + 2, size // 2 + 1), 32, node.op)
     step = (_mel(end) - _mel(begin)) / (count + 2)
     hertz = 700 * (10 ** ((_mel(begin) + step * np.arange(count + 2)) / 2595) - 1)
     points = np.floor((size + 1) * hertz / per_second)

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from .registry import Value, as_host, operator
 
+PER_TEXT, PER_CHARACTER = 64, 4  # bytes that a string takes, at the most
 MOST = 1 << 32  # elements of a result whose size a number in a file tells
 
 
@@ -34,7 +36,10 @@ def _each(function: Callable[[str], Any], x: np.ndarray, kind: Any) -> np.ndarra
 
 @operator("StringConcat", raw=True)
 def string_concat(node: Node, x: Value, y: Value) -> np.ndarray:
-    return np.asarray(_texts(node, x) + _texts(node, y), object)
+    left, right = np.broadcast_arrays(_texts(node, x), _texts(node, y))
+    afford((left.size,), PER_TEXT, node.op)
+    afford((sum(map(len, left.flat)) + sum(map(len, right.flat)),), PER_CHARACTER, node.op)
+    return np.asarray(left + right, object)
 
 
 @operator("StringSplit", raw=True)
@@ -43,6 +48,7 @@ def string_split(node: Node, x: Value) -> tuple[np.ndarray, np.ndarray]:
     between, most = node.attr("delimiter", "") or None, node.attr("maxsplit", -1)
     parts = _each(lambda text: text.split(between, most), _texts(node, x), object)
     counts = _each(len, parts, np.int64)
+    afford((parts.size, counts.max(initial=0)), 8, node.op)
     found = np.full((parts.size, counts.max(initial=0)), "", object)
     for row, own in zip(found, parts.reshape(-1), strict=True):
         row[: len(own)] = own
@@ -94,7 +100,7 @@ def _grams(node: Node) -> dict[tuple[Any, ...], int]:
     least, most = node.attrs["min_gram_length"], node.attrs["max_gram_length"]
     found, known = {}, 0
     for size, (start, end) in enumerate(pairwise((*node.attrs["ngram_counts"], len(pool))), 1):
-        if not 0 <= start <= end or (end - start) % size:
+        if not 0 <= start <= end <= len(pool) or (end - start) % size:
             raise OnnxError(f"{node.op}: {start} to {end} of the pool are no {size}-grams", str(node))
         for at in range(start, end, size):
             if least <= size <= most:
@@ -126,6 +132,7 @@ def tf_idf_vectorizer(node: Node, x: Value) -> np.ndarray:
     rows, width = as_host(x), max(columns, default=-1) + 1
     if mode not in ("TF", "IDF", "TFIDF") or rows.ndim > 2 or width * max(1, prod(rows.shape[:-1])) > MOST:
         raise OnnxError(f"{node.op}: the mode {mode!r} of {[*rows.shape]} in {width} columns", str(node))
+    afford((max(1, prod(rows.shape[:-1])), width), 4, node.op)
     lines = rows.reshape((prod(rows.shape[:-1]), rows.shape[-1] if rows.ndim else 1))
     found = np.zeros((len(lines), width), np.float32)
     sizes = sorted({*map(len, grams)})
