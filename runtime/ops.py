@@ -103,16 +103,16 @@ publish(FUNCTIONS["mm"], "mm", "spmm", "dsmm")  # as products of sparse matrices
 _WITHIN = frozenset((
     "attention", "attention_backward", "avg_pool_grad", "band_scan", "basic_index", "batch_norm_eval",
     "batch_norm_train", "binary_cross_entropy_elements", "cast", "col2im", "constant_pad", "contiguous",
-    "conv_input_grad", "conv_weight_grad", "copy", "ctc_paths", "dequantize_affine", "expand", "expand_as",
-    "getitem", "gru_gates",
-    "gru_layer", "gru_layer_backward", "im2col", "indefinite_minor", "index", "ldl_parts", "ldl_solved",
+    "conv_input_grad", "conv_weight_grad", "copy", "ctc_paths", "dequantize_affine", "expand",
+    "expand_as", "getitem", "gru_gates", "gru_layer", "gru_layer_backward", "im2col",
+    "indefinite_minor", "index", "int_conv1d", "int_conv2d", "int_matmul", "ldl_parts", "ldl_solved",
     "linear_recurrence", "lstm_gates", "lstm_layer", "lstm_layer_backward", "max_dim", "median_all",
     "median_dim", "min_dim", "nanmedian_all", "new_empty", "new_full", "new_ones", "new_zeros",
-    "pairs_to_complex", "pick_at", "pivoted_order", "pseudo_inverse", "quantize_affine", "quantized_conv1d",
-    "quantized_conv2d", "quantized_linear", "repeat", "reshape_as", "rnn_layer",
+    "pack_int4", "pairs_to_complex", "pick_at", "pivoted_order", "pseudo_inverse", "quantize_affine",
+    "quantized_conv1d", "quantized_conv2d", "quantized_linear", "repeat", "reshape_as", "rnn_layer",
     "rnn_layer_backward", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
     "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
-    "unview", "view", "view_as", "view_scatter",
+    "unpack_int4", "unview", "view", "view_as", "view_scatter",
 ))  # fmt: skip
 
 

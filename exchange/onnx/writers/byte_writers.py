@@ -8,13 +8,14 @@ What lies between DequantizeLinear and QuantizeLinear a runtime computes in byte
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ....ir.dtypes import float32, int32, int64
+from ....ir.dtypes import float32, int8, int32, int64
 from ....ir.graph import Node, Value
 from ....ir.ops.affine import RANGES
-from .graph_writer import Name, Writer, Written, writer
+from .graph_writer import Name, Writer, Written, stand_in, the, writer
 from .layer_writers import sides
 
 
@@ -116,3 +117,12 @@ def int_conv(w: Writer, node: Node, input: Name, weight: Name) -> Written:
         group=how["groups"],
     )
     return made if x.ndim == kernel.ndim else w.squeezed(made, 0)
+
+
+@stand_in("unpack_int4")
+def unpack_int4(input: Any, *, group: int) -> Any:
+    """The low halves of a group's bytes, and then the high ones."""
+    rows, size, half = input.shape[:-1], input.shape[-1], group // 2
+    pairs = the("reshape")(the("cast")(input, dtype=int8), (*rows, size // half, 1, half))
+    halves = the("cat")([pairs & 15, the("bitwise_right_shift")(pairs, 4) & 15], dim=-2) - 8
+    return the("reshape")(halves, (*rows, 2 * size))
