@@ -1,0 +1,158 @@
+"""Language models of checkpoints, by `lamina.language`: tokens a second, and their share of the bandwidth.
+
+    python benchmarks/language_models.py [--threads 1 2] [--tokens 40] [--only float32 int4] [--write]
+
+A checkpoint of the sizes of Qwen2.5-0.5B (24 layers of 896, 14 heads, 2 of keys, 4864 within, 151,936 words,
+tied), of random numbers, is written to a temporary folder and loaded in each form, in a process of its own.
+load: seconds of `load`, with imports done.  first: until the first token, recording and compiling included.
+token: milliseconds of one more, at best and in the median, at 64 places and more.  read: GB of weights that a
+token needs, once, as the form keeps them.  share: that over the time, of the bandwidth measured before and
+after, at its best: 1 GiB read on as many threads.  prompt: tokens a second of 512 together.  held: GB that
+the process had at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from contest import RESULTS, where
+
+QWEN = {
+    "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896, "num_hidden_layers": 24,
+    "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2,
+    "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": True,
+    "hidden_act": "silu",
+}  # fmt: skip
+FORMS = {  # the arguments of `load`, and the bytes of one weight with its share of the scales
+    "float32": ({"dtype": "float32"}, 4.0),
+    "bfloat16": ({"dtype": "bfloat16"}, 2.0),
+    "int8": ({"weights": "int8"}, 1.0),
+    "int4": ({"weights": "int4"}, 0.5 + 4 / 64),
+}
+PROMPT = 512
+
+
+def written(folder: Path) -> None:
+    """Write the checkpoint: bfloat16, of numbers that repeat, with a vocabulary of single bytes."""
+    import ml_dtypes
+    import tokenizers
+    from safetensors.numpy import save_file
+
+    from lamina.language.decoder_network import Decoder
+    from lamina.language.families import family_of
+    from lamina.language.untrusted import Fields
+
+    (folder / "config.json").write_text(json.dumps(QWEN))
+    numbers = np.random.default_rng(0).standard_normal(1 << 20, dtype=np.float32) * 0.02
+    network = Decoder(family_of(Fields(QWEN, "config.json"))[1])
+    arrays = {
+        f"model.{name}": np.resize(numbers, tuple(p.shape)).astype(ml_dtypes.bfloat16)
+        for name, p in network.named_parameters()
+    }
+    save_file(arrays, folder / "model.safetensors")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = tokenizers.Tokenizer(
+        tokenizers.models.BPE({letter: at for at, letter in enumerate(alphabet)}, [])
+    )
+    words.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = tokenizers.decoders.ByteLevel()
+    words.save(str(folder / "tokenizer.json"))
+
+
+def bandwidth(threads: int) -> float:
+    """Bytes a second that so many threads read."""
+    parts = np.ones((threads, (1 << 30) // threads // 8), np.int64)
+    best = 0.0
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(8):
+            start = perf_counter()
+            list(pool.map(np.max, parts))
+            best = max(best, parts.nbytes / (perf_counter() - start))
+    return best
+
+
+def measured(folder: str, form: str, threads: int, tokens: int) -> str:
+    """One row, in the process of one form."""
+    import lamina
+    from lamina.language.decoder_network import Decoder
+
+    lamina.set_num_threads(threads)
+    memory = bandwidth(threads)
+    start = perf_counter()
+    model = lamina.language.load(folder, **FORMS[form][0])
+    loaded = perf_counter() - start
+    cache, times = model.cache(), list[float]()
+
+    def seconds(count: int, at: int) -> float:
+        """Of so many tokens through the network: what `generate` does, but for the choice of the next."""
+        start = perf_counter()
+        model._logits([5] * count, at, cache)
+        return perf_counter() - start
+
+    first = seconds(64, 0)
+    for at in range(64, 68 + tokens):
+        times.append(seconds(1, at))
+    times = times[4:]
+    as_it_came = Decoder(model.network.config).parameters()  # of a tied head the words are the weights
+    read = sum(p.numel() for p in as_it_came if p.ndim == 2) * FORMS[form][1]
+    prefill = [seconds(PROMPT, 0) for _ in range(3)]
+    memory = max(memory, bandwidth(threads))
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return (
+        f"{form:9s} {threads:7d} {loaded:7.2f} {first:7.2f} {min(times) * 1e3:8.1f} "
+        f"{statistics.median(times) * 1e3:8.1f} {read / 1e9:6.2f} {read / min(times) / memory:6.2f} "
+        f"{memory / 1e9:6.1f} {PROMPT / min(prefill):8.0f} {held:7.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS))
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.row:
+        folder, form, threads, tokens = options.row
+        print(measured(folder, form, int(threads), int(tokens)))
+        return
+    head = (
+        f"{'weights':9s} {'threads':>7s} {'load s':>7s} {'first s':>7s} {'token ms':>8s} {'median':>8s} "
+        f"{'read':>6s} {'share':>6s} {'GB/s':>6s} {'prompt/s':>8s} {'GB held':>7s}"
+    )
+    lines = [where(max(options.threads)), "", head]
+    print("\n".join(lines), flush=True)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
+        written(Path(folder))
+        for threads in options.threads:
+            for form in options.only:
+                row = [sys.executable, __file__, "--row", folder, form, str(threads), str(options.tokens)]
+                done = subprocess.run(
+                    row,
+                    env={**os.environ, "LAMINA_CACHE_DIR": cache},
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+                lines.append(done.stdout.rstrip())
+                print(lines[-1], flush=True)
+    if options.write:
+        (RESULTS / "language_models.txt").write_text("\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
