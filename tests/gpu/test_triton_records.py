@@ -20,10 +20,12 @@ pytestmark = pytest.mark.timeout(600)  # some compile or interpret for a minute,
 
 DECOMPOSED = """
     adadelta_update adafactor_update adagrad_update adam_update adamax_update asgd_rates_update
-    asgd_update attention attention_backward gru_layer gru_layer_backward heaviside index_add index_copy
-    index_fill index_put lstm_layer lstm_layer_backward muon_update nadam_product_update nadam_update
-    radam_update rmsprop_update rnn_layer rnn_layer_backward rprop_update scatter scatter_add
-    scatter_reduce sgd_update softmax_cross_entropy std view_scatter
+    asgd_update attention attention_backward band_scan ctc_paths dequantize_affine gru_layer
+    gru_layer_backward heaviside index_add index_copy index_fill index_put lstm_layer
+    lstm_layer_backward muon_update nadam_product_update nadam_update quantize_affine
+    quantized_conv1d quantized_conv2d quantized_linear radam_update rmsprop_update rnn_layer
+    rnn_layer_backward rprop_update scatter scatter_add scatter_reduce sgd_update
+    softmax_cross_entropy std view_scatter
 """.split()
 ON_HOST = """
     _assert_async _dirichlet_grad _standard_gamma_grad argwhere bincount cholesky_inverse

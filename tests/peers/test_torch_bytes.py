@@ -5,6 +5,7 @@ import pytest
 from byte_programs import i8, u8
 
 import lamina
+from lamina.runtime import ops
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
 
@@ -34,13 +35,11 @@ def test_int_conv2d(channels, outs, how):
     x, w = u8(2, channels, 11, 9), i8(outs, channels // how.get("groups", 1), 3, 3)
     wide = (torch.tensor(a, dtype=torch.float64) for a in (x, w))
     wanted = torch.nn.functional.conv2d(*wide, **how).numpy()
-    f = lamina.jit.trace(lambda x, w: lamina.int_conv2d(x, w, **how))
+    f = lamina.jit.trace(lambda x, w: ops.int_conv2d(x, w, **how))
     for _ in range(2):
         found = f(lamina.tensor(x), lamina.tensor(w))
     np.testing.assert_array_equal(found.numpy(), wanted)
-    np.testing.assert_array_equal(
-        lamina.int_conv2d(lamina.tensor(x), lamina.tensor(w), **how).numpy(), wanted
-    )
+    np.testing.assert_array_equal(ops.int_conv2d(lamina.tensor(x), lamina.tensor(w), **how).numpy(), wanted)
 
 
 def test_integers_have_no_gradient():
@@ -49,7 +48,7 @@ def test_integers_have_no_gradient():
         lamina.tensor(i8(2, 2)).requires_grad_()
     with pytest.raises(RuntimeError):
         torch.tensor(i8(2, 2)).requires_grad_()
-    assert not lamina.int_matmul(lamina.tensor(i8(2, 2)), lamina.tensor(i8(2, 2))).requires_grad
+    assert not ops.int_matmul(lamina.tensor(i8(2, 2)), lamina.tensor(i8(2, 2))).requires_grad
 
 
 def test_what_int_mm_refuses():
