@@ -10,7 +10,7 @@ from typing import Any
 from ..ir.errors import LaminaError
 from .model_folders import WEIGHTS, load
 from .text_model import LanguageModel
-from .untrusted import CheckpointError
+from .untrusted import CheckpointError, replace_what_is_no_text
 
 HELP = "/reset begins anew, /quit ends, Ctrl-C stops an answer"
 
@@ -115,6 +115,7 @@ def main(args: Sequence[str]) -> int:
 def _talk(conversation: Conversation, model: LanguageModel) -> int:
     """Read messages until there are no more.  Returns the exit status of the last answer."""
     person, status = sys.stdin.isatty(), 0
+    replace_what_is_no_text(sys.stdin)
     if person:
         continues = "" if model.template else "; it has no chat template, and continues what you write"
         print(f"{model.name}, context {model.context}{continues}\n{HELP}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..ir.errors import LaminaError
 from .model_folders import load
 from .text_encoder import Encoder
-from .untrusted import CheckpointError
+from .untrusted import CheckpointError, replace_what_is_no_text
 
 
 def main(args: Sequence[str]) -> int:
@@ -28,6 +28,7 @@ def main(args: Sequence[str]) -> int:
         model = load(options.model)
         if not isinstance(model, Encoder):
             raise CheckpointError(f"{options.model} goes on from texts, and makes no vectors of them")
+        replace_what_is_no_text(sys.stdin)
         texts = options.texts or sys.stdin.read().splitlines()
         for row in model.embed(texts, options.batch).numpy().tolist():
             print(json.dumps(row))

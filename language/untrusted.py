@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -115,3 +116,9 @@ class Fields:
         if not isinstance(value, dict | None):
             raise CheckpointError(f"{self.name}: {key} is {value!r}, and no object")
         return Fields(value or {}, f"{self.name}: {key}")
+
+
+def replace_what_is_no_text(stream: Any) -> None:
+    """Have a text stream read bytes that are no characters of its encoding as U+FFFD."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir import lazy
+from ..ir.errors import ArgumentValueError
 from .untrusted import CheckpointError, Fields, read_object, read_text
 
 
@@ -35,11 +36,12 @@ class Vocabulary:
         if self.begins and self.begin and not written:
             text = self.begin + text
         try:
-            return self.tokenizer.encode(text, add_special_tokens=not written).ids
+            text.encode()  # the library takes a str that can't be for none at all
         except UnicodeEncodeError as error:
-            raise CheckpointError(
+            raise ArgumentValueError(
                 f"tokens(text): half a surrogate pair at {error.start} is no text"
             ) from None
+        return self.tokenizer.encode(text, add_special_tokens=not written).ids
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,16 @@ def written(value: Any) -> bytes:
         return json.dumps(_spelled(value), separators=(",", ":")).encode()
 
 
-_STRICT = json.JSONDecoder(parse_constant=_no_word)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, whose keys differ: of two that are equal one would be passed over."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {twice[:100]!r} comes twice in an object")
+    return found
+
+
+_STRICT = json.JSONDecoder(parse_constant=_no_word, object_pairs_hook=_object)
 
 
 def _spelled(value: Any) -> Any:

@@ -26,6 +26,7 @@ from .refusals import Refusal, busy
 LOG = logging.getLogger("lamina.serving")
 PUBLIC = {"/", "/health", "/v2/health/live", "/v2/health/ready", "/favicon.ico"}  # asked without a token
 LOCAL = {"localhost", "127.0.0.1", "[::1]"}
+BYTES_PER_CHARACTER = 300  # of a text that `tokenizers` takes apart: tokens with their places and spellings
 PIECE = 256 << 10  # of a large answer: the next is handed on when the client took the last
 LINGER_BYTES, LINGER_TIME = (
     1 << 20,
@@ -60,7 +61,8 @@ class Gate:
             call.status = 499
         except HTTPException as error:
             told = {404: "there is no such path here", 405: f"{scope['method'][:20]} is not for this path"}
-            await call.refuse(Refusal(error.status_code, told.get(error.status_code, error.detail)))
+            why = told.get(error.status_code, error.detail)
+            await call.refuse(Refusal(error.status_code, why, headers=dict(error.headers or {})))
         except Refusal as refusal:
             await call.refuse(refusal)
         except Exception:
@@ -148,6 +150,13 @@ class Call:
         bounds = self.gate.bounds
         self.hold(BYTES_PER_VALUE * min(count(text), bounds.values))
         return parsed(text, bounds.values, bounds.depth)
+
+    def read(self, characters: int) -> None:
+        """Hold what it takes to make tokens of texts of so many characters.  Raises Refusal for too many."""
+        most = self.gate.bounds.characters
+        if characters > most:
+            raise Refusal(413, f"the texts have {characters:,} characters, more than {most:,}")
+        self.hold(BYTES_PER_CHARACTER * characters)
 
     # ---- the answer ----------------------------------------------------------------------------------------
     async def send(self, message: Any) -> None:

@@ -171,14 +171,20 @@ def routes(fleet: Fleet) -> list[Route]:
         call = call_of(request, "v2")
         model = fleet.tensors(request.path_params["name"])
         call.model = model.name
+        has_version(request, model.name)
+        return model
+
+    def has_version(request: Request, name: str) -> None:
         version = request.path_params.get("version", VERSION)
         if version != VERSION:
-            raise Refusal(404, f"{model.name} has the version {VERSION}, not {version[:100]!r}")
-        return model
+            raise Refusal(404, f"{name} has the version {VERSION}, not {version[:100]!r}")
 
     async def model_ready(request: Request) -> Response:
         name = request.path_params["name"]
-        if not isinstance(fleet.models.get(name), TextModel):
+        call_of(request, "v2")
+        if isinstance(fleet.models.get(name), TextModel):
+            has_version(request, name)
+        else:
             model_of(request)
         return says({"name": name, "ready": True})
 

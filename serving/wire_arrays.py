@@ -56,7 +56,7 @@ class Spec:
 
 def in_order(given: Mapping[str, Any], specs: Sequence[Spec]) -> list[tuple[Spec, Any]]:
     """What came for each input.  Raises Refusal, which names those that are missing or unknown."""
-    names = {spec.name for spec in specs}
+    names = [spec.name for spec in specs]
     missing = [name for name in names if name not in given]
     unknown = [name[:100] for name in given if name not in names][:5]
     if missing or unknown:
@@ -96,7 +96,15 @@ def of_lists(value: Any, spec: Spec, shape: Sequence[int] | None = None) -> np.n
             array = _floats(flat, kinds, spec, wanted)
     except OverflowError:
         raise spec.refused("a number came that is too large for it") from None
-    return array.reshape(sizes)
+    return _shaped(array, sizes, spec)
+
+
+def _shaped(array: np.ndarray, sizes: Sequence[int], spec: Spec) -> np.ndarray:
+    """The array in this shape, which has as many elements.  Raises Refusal."""
+    try:
+        return array.reshape(sizes)
+    except ValueError:  # no elements, as one size is 0, and others whose product NumPy can't count
+        raise spec.refused(f"the shape {[*sizes]} came") from None
 
 
 def _flattened(value: Any, spec: Spec) -> tuple[list[int], list]:
@@ -115,17 +123,19 @@ def _flattened(value: Any, spec: Spec) -> tuple[list[int], list]:
 
 
 def _floats(flat: list, kinds: set[type], spec: Spec, wanted: np.dtype) -> np.ndarray:
+    infinite = 0  # of these words; other infinities were numbers like 1e999
     if str in kinds:
         odd = next((x for x in flat if type(x) is str and x not in NOT_FINITE), None)
         if odd is not None:
             raise spec.refused(f"the string {odd[:50]!r} came")
+        infinite = flat.count("Infinity") + flat.count("-Infinity")
         flat = [NOT_FINITE[x] if type(x) is str else x for x in flat]
     if not kinds <= {int, float, str}:
         raise spec.refused(f"{_named(kinds - {int, float, str})} came")
     wide = np.array(flat, np.float64)
     with np.errstate(over="ignore"):
         array = wide.astype(wanted)
-    if not np.array_equal(np.isinf(array), np.isinf(wide)):
+    if np.count_nonzero(np.isinf(array)) != infinite:
         raise spec.refused("a number came that is too large for it")
     return array
 
@@ -161,7 +171,7 @@ def of_bytes(data: memoryview, spec: Spec, shape: Sequence[int]) -> np.ndarray:
         if array.max(initial=0) > 1:
             raise spec.refused("bytes came that are neither 0 nor 1")
         array = array.view(wanted)
-    return array.reshape(shape)
+    return _shaped(array, shape, spec)
 
 
 def to_bytes(array: np.ndarray) -> bytes:

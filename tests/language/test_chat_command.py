@@ -86,3 +86,13 @@ def test_refusals_are_a_line_and_a_status(folder, more, told, capsys):
     assert told in capsys.readouterr().err
     assert main(["embed", str(folder), "hi"]) == 1
     assert "makes no vectors" in capsys.readouterr().err
+
+
+def test_bytes_that_are_no_text_are_read_as_unknown_characters(folder, capsys, monkeypatch):
+    def lines():  # as where the locale is C: bytes become halves of surrogate pairs
+        return io.TextIOWrapper(io.BytesIO(b"caf\xff\n"), "utf-8", errors="surrogateescape")
+
+    monkeypatch.setattr("sys.stdin", lines())
+    assert main(["chat", str(folder), "--max-tokens", "2", "--seed", "0"]) == 0
+    assert main(["chat", str(folder), "--prompt", "caf\udcff"]) == 1
+    assert "half a surrogate pair" in capsys.readouterr().err

@@ -122,6 +122,7 @@ REFUSED = {
     "bool_shape": ({"inputs": [ENTRY | {"shape": [True, 8]}]}, "its shape is a list of sizes"),
     "count": ({"inputs": [ENTRY | {"shape": [2, 8]}]}, "the shape [2, 8] has 16 elements, the data 8"),
     "other_size": ({"inputs": [ENTRY | {"shape": [2, 4]}]}, "input 'input' is f32[batch, 8]: f32[2, 4] came"),
+    "uncountable": ({"inputs": [ENTRY | {"shape": [1 << 39, 1 << 39, 0], "data": []}]}, "0] came"),
     "no_data": ({"inputs": [{k: v for k, v in ENTRY.items() if k != "data"}]}, "data is missing"),
     "too_long": (
         {"inputs": [ENTRY | {"parameters": {"binary_data_size": 32}}]},

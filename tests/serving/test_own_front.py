@@ -111,6 +111,9 @@ REFUSED = {
     "object": ({"inputs": {"input": {}}}, 400, "an object came"),
     "bool": ({"inputs": {"input": [[True] * 8]}}, 400, "true or false came"),
     "too_large": ({"inputs": {"input": [[1e39] * 8]}}, 400, "a number came that is too large for it"),
+    "beyond_double": (b'{"inputs": {"input": [[1e999,0,0,0,0,0,0,0]]}}', 400, "too large"),
+    "beyond_and_word": (b'{"inputs": {"input": [[-1e999,"Infinity",0,0,0,0,0,0]]}}', 400, "too large"),
+    "key_twice": (b'{"inputs": {"input": [[0]], "input": [[1]]}}', 400, "the key 'input' comes twice"),
     "huge_int": ({"inputs": {"input": [[10**400] * 8]}}, 400, "too large"),
     "empty": ({"inputs": {"input": []}}, 400, "f32[0] came"),
     "many": (
@@ -166,7 +169,8 @@ def test_paths_methods_kinds(client):
     assert client.json("POST", "/v1/models/nobody", {})[1]["error"]["message"].startswith(
         "no model is named 'nobody'"
     )
-    assert client.json("DELETE", "/v1/models/small")[0] == 405
+    status, headers, _ = client("DELETE", "/v1/models/small")
+    assert (status, headers["allow"]) == (405, "POST")
     assert client.json("GET", "/nowhere")[0] == 404
     assert client.json("POST", "/v1/models/small", b"x", Content_Type="text/plain")[0] == 415
     assert client.json("POST", "/v1/models/small", b"x", Content_Encoding="gzip")[0] == 415
