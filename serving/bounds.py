@@ -15,6 +15,7 @@ class Bounds:
     timeout, generate_timeout: from a request's arrival to its answer, and to the end of a text.  body,
     bodies: of one request, and of what all together may hold (bodies, what JSON becomes, answers on their
     way).  values, depth: of JSON.  call_bytes: that one run of a model may ask for.  max_tokens: of one text.
+    characters: of the texts that one request brings to be read.
     generations: texts that are written at once.  connections, header_bytes, header_time, body_time: of HTTP.
     idle: between two requests of a connection.  grace: that a stopping worker gives what it began.
     """
@@ -30,6 +31,7 @@ class Bounds:
     depth: int = 64
     call_bytes: int | None = None
     max_tokens: int = 4096
+    characters: int = MEBI
     generations: int = 4
     connections: int = 1024
     header_bytes: int = 32 << 10

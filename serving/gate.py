@@ -216,7 +216,8 @@ class Whole(Response):
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The name in a Host header, without its port, in small letters."""
+    host = host.lower()
     return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
 
 

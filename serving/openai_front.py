@@ -57,7 +57,9 @@ class Fields:
             raise Refusal(400, "the body is an object")
         self.given = given
         for name, value in given.items():
-            if name in NEUTRAL and value not in NEUTRAL[name]:
+            if name in NEUTRAL and not any(
+                value == each and isinstance(value, bool) == isinstance(each, bool) for each in NEUTRAL[name]
+            ):
                 raise Refusal(400, f"{name} is not offered here", param=name)
             if name not in known | IGNORED | NEUTRAL.keys():
                 raise Refusal(400, f"{name[:100]!r} is not known here", param=name[:100])
@@ -257,10 +259,12 @@ def routes(fleet: Fleet) -> list[Route]:
         return StreamingResponse(all_events(), media_type="text/event-stream", headers=headers)
 
     def told_usage(fields: Fields) -> bool:
-        options = fields.given.get("stream_options") or {}
+        options = fields.given.get("stream_options")
+        if options is None:
+            return False
         if not isinstance(options, dict):
             raise Refusal(400, "stream_options is an object", param="stream_options")
-        return options.get("include_usage") is True
+        return Fields(options, {"include_usage"}).flag("include_usage")
 
     async def completions(request: Request) -> Response:
         call = call_of(request, "openai")
@@ -268,6 +272,7 @@ def routes(fleet: Fleet) -> list[Route]:
         queue = fleet.text(fields.given.get("model"), "text")
         call.model = queue.name
         prompts = prompts_of(fields.given.get("prompt"))
+        call.read(sum(len(prompt) for prompt in prompts if isinstance(prompt, str)))
         count = fields.number("n", 1, 1, MOST_CHOICES, int)
         sampling = fields.sampling(16, fleet.bounds.max_tokens)
         choices = Choices(queue, [*prompts], sampling, count, False, told_usage(fields))
@@ -279,6 +284,7 @@ def routes(fleet: Fleet) -> list[Route]:
         queue = fleet.text(fields.given.get("model"), "text")
         call.model = queue.name
         messages = messages_of(fields.given.get("messages"))
+        call.read(sum(len(message["content"]) for message in messages))
         count = fields.number("n", 1, 1, MOST_CHOICES, int)
         sampling = fields.sampling(fleet.bounds.max_tokens, fleet.bounds.max_tokens)
         prompt = lambda: queue.model.prompt(messages)  # noqa: E731 - made in the text's thread
@@ -291,6 +297,7 @@ def routes(fleet: Fleet) -> list[Route]:
         queue = fleet.text(fields.given.get("model"), "embeddings")
         call.model = queue.name
         texts = texts_of(fields.given.get("input"))
+        call.read(sum(map(len, texts)))
         form = fields.given.get("encoding_format") or "float"
         if form not in ("float", "base64"):
             raise Refusal(400, "encoding_format is float or base64", param="encoding_format")
@@ -301,7 +308,7 @@ def routes(fleet: Fleet) -> list[Route]:
         found = found.astype(np.float32)
         if fields.given.get("dimensions") not in (None, found.shape[1]):
             raise Refusal(400, f"the vectors have {found.shape[1]} dimensions", param="dimensions")
-        read = sum([len(queue.model.tokens(text)) for text in texts])
+        read = await queue.counted(texts)
         vectors = (
             [base64.b64encode(row.tobytes()).decode() for row in found]
             if form == "base64"

@@ -25,6 +25,7 @@ BOUNDS: dict[str, tuple[str, float]] = {
     "values": ("numbers and other values in JSON, in and out", 1),
     "call_bytes": ("MiB that one run may ask for (2048, or four times the model's file)", MEBI),
     "max_tokens": ("tokens of one text at most", 1),
+    "characters": ("characters of the texts that one request brings to be read", 1),
     "generations": ("texts that a worker writes at once", 1),
     "connections": ("connections of a worker", 1),
     "header_time": ("seconds for the headers of a request", 1),
@@ -58,7 +59,7 @@ class Options:
 def read(argv: Sequence[str]) -> Options:
     """The options of a command line.  Raises ServeError for what does not go together."""
     parser = argparse.ArgumentParser("lamina serve", description="Serve models over HTTP.")
-    about = "a .lam or .onnx file, or a language model's folder; NAME=PATH gives it another name"
+    about = "a .lam, .onnx or .gguf file, or a language model's folder; NAME=PATH gives it another name"
     parser.add_argument("models", nargs="+", metavar="model", help=about)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="the port (8000); 0 for any that is free")
@@ -86,6 +87,8 @@ def read(argv: Sequence[str]) -> Options:
             said[name] = value * factor if kinds[name] == "float" else max(1, round(value * factor))
     if given.workers < 1 or given.threads is not None and given.threads < 1:
         parser.error("--workers and --threads are 1 or more")
+    if not 0 <= given.port < 1 << 16:  # larger ones would be taken modulo this
+        parser.error("--port is a number from 0 to 65535")
     options = Options(
         named_paths(given.models), given.host, given.port, given.workers, given.threads,
         tuple(filter(None, (token.strip() for token in given.token.split(",")))), given.untrusted, given.http,
@@ -105,7 +108,7 @@ def named_paths(given: Sequence[str]) -> dict[str, Path]:
     for each in given:
         name, sign, rest = each.partition("=")
         path = Path(rest if sign else each)
-        name = name if sign else path.stem if path.is_file() else path.resolve().name
+        name = name if sign else path.stem if path.is_file() else Path(os.path.abspath(path)).name
         if not path.exists():
             raise ServeError(f"there is no {path}")
         if not name or not name.isprintable() or "/" in name:

@@ -100,10 +100,15 @@ class TensorModel:
         """
         try:
             short, long = (self.named(self.drawn(rows)) for rows in (2, ROWS))
-            if len({name for name, _ in short}) < len(short):
-                raise ServeError(f"{self.name}: two of its outputs have one name")
+        except ServeError:
+            raise
         except REFUSED as error:
             raise ServeError(f"{self.name}: a first run failed: {error}") from error
+        if len({name for name, _ in short}) < len(short):
+            raise ServeError(f"{self.name}: two of its outputs have one name")
+        for name, array in short:
+            if array.dtype not in SHORT:
+                raise ServeError(f"{self.name}: the output {name!r} is {array.dtype}, which is not served")
         most = self._most_rows()
         first = str(self.inputs[0].shape[0]) if most else "d0"
         self.outputs = tuple(
@@ -207,8 +212,9 @@ class OnnxFileModel(TensorModel):
         specs = []
         for label, kind in model.inputs.items():
             dtype = None if kind.sequence or kind.dtype is None else SHORT.get(np.dtype(kind.dtype))
-            if dtype is None or kind.shape is None:
-                raise ServeError(f"{path}: the input {label!r} is no array of numbers of known rank")
+            if dtype is None or kind.shape is None or kind.optional:
+                told = f"no array of {', '.join(SHORT.values())} of known rank"
+                raise ServeError(f"{path}: the input {label!r} is {told}")
             shape = (n if isinstance(n, int) else n or f"d{i}" for i, n in enumerate(kind.shape))
             specs.append(Spec(label, dtype, tuple(shape)))
         super().__init__(name, "onnx", specs)
@@ -220,6 +226,8 @@ class OnnxFileModel(TensorModel):
         with no_grad():
             found = self._call(*(tensor(x) for x in arrays))
         results = found if isinstance(found, tuple) else (found,)
+        if odd := [name for name, x in zip(self._names, results, strict=True) if not isinstance(x, Tensor)]:
+            raise ServeError(f"{self.name}: the output {odd[0]!r} is no array of numbers")
         return [(name, x.numpy()) for name, x in zip(self._names, results, strict=True)]
 
 

@@ -131,7 +131,7 @@ class TextQueue:
         try:
             with no_grad():
                 given = prompt() if callable(prompt) else prompt
-                text.prompt_tokens = len(self.model.tokens(given)) if isinstance(given, str) else len(given)
+                text.prompt_tokens = self._length_of(given)
                 made = self.model.generate(given, **vars(sampling))
                 written: list[str] = []
                 for piece in made:
@@ -155,6 +155,19 @@ class TextQueue:
         finally:
             if hasattr(made, "close"):
                 made.close()
+
+    def _length_of(self, prompt: Prompt) -> int:
+        """The tokens of a prompt.  Raises Refusal for a text that a chat template made too long."""
+        if not isinstance(prompt, str):
+            return len(prompt)
+        if len(prompt) > 2 * self.bounds.characters:
+            raise Refusal(413, f"the prompt has {len(prompt):,} characters, more than can be read")
+        return len(self.model.tokens(prompt))
+
+    async def counted(self, texts: list[str]) -> int:
+        """How many tokens texts have together.  In a thread, for it may take seconds."""
+        count = lambda: sum([len(self.model.tokens(text)) for text in texts])  # noqa: E731
+        return await asyncio.get_running_loop().run_in_executor(self._threads, count)
 
     def _counted(self, ids: Any, written: list[str]) -> int:
         """The tokens of a text: those that the model tells, or those that its words make."""

@@ -166,6 +166,11 @@ def test_embeddings(client):
     assert np.frombuffer(base64.b64decode(said["data"][0]["embedding"]), np.float32).tolist() == [2, 2, 0]
 
 
+def test_the_other_protocol_knows_that_it_is_ready(client):
+    assert client.json("GET", "/v2/models/echo/versions/1/ready")[0] == 200
+    assert client.json("GET", "/v2/models/echo/versions/2/ready")[0] == 404
+
+
 def test_models_are_listed(client):
     status, said = client.json("GET", "/v1/models")
     assert [(m["id"], m["kind"]) for m in said["data"]] == [("echo", "text"), ("letters", "embeddings")]
@@ -194,6 +199,9 @@ REFUSED = {
     "tools": ("chat/completions", CHAT | {"tools": [{}]}, "tools"),
     "input": ("embeddings", {"model": "letters", "input": []}, "input"),
     "format": ("embeddings", {"model": "letters", "input": "x", "encoding_format": "hex"}, "encoding_format"),
+    "logprobs_0": ("completions", {"model": "echo", "prompt": "a", "logprobs": 0}, "logprobs"),
+    "usage": ("chat/completions", CHAT | {"stream_options": {"include_usage": "y"}}, "include_usage"),
+    "stream_option": ("completions", {"model": "echo", "prompt": "a", "stream_options": {"x": 1}}, "x"),
     "dimensions": ("embeddings", {"model": "letters", "input": "x", "dimensions": 2}, "dimensions"),
     "embeddings_of_text": ("embeddings", {"model": "echo", "input": "x"}, "model"),
 }  # fmt: skip
@@ -219,6 +227,49 @@ def test_what_the_model_refuses_has_a_status_of_its_own(client, stream):
         CHAT | {"stream": stream, "messages": [{"role": "assistant", "content": ""}]},
     )
     assert (status, said["error"]["message"]) == (400, "echo: the last message is the user's")
+
+
+def test_texts_have_a_bound_and_hold_what_reading_them_takes():
+    long, words = "a " * 300, ["a " * 30] * 20
+    bounds = Bounds(characters=500, bodies=130_000)
+    with in_thread([TextModel("echo", Echo()), TextModel("letters", Letters())], bounds) as port:
+        client = Client(port)
+        for path, body in (
+            ("completions", {"model": "echo", "prompt": long}),
+            ("chat/completions", CHAT | {"messages": [{"role": "user", "content": long}]}),
+            ("embeddings", {"model": "letters", "input": words}),
+        ):
+            status, said = client.json("POST", f"/v1/{path}", body)
+            assert (status, "characters, more than 500" in said["error"]["message"]) == (413, True), said
+        body = {"model": "letters", "input": "a" * 400}
+        for _ in range(3):
+            assert client.json("POST", "/v1/embeddings", body)[0] == 200
+        assert client.json("POST", "/v1/embeddings", body | {"input": words[:8]})[0] == 429
+
+
+def test_other_requests_are_answered_while_texts_are_counted():
+    class Slow(Letters):
+        counting = False
+
+        def tokens(self, text):
+            self.counting = True
+            assert let_go.wait(10)
+            return super().tokens(text)
+
+    let_go, slow, statuses = threading.Event(), Slow(), []
+    with in_thread([TextModel("letters", slow)]) as port:
+        body = {"model": "letters", "input": "abc"}
+        asking = threading.Thread(
+            target=lambda: statuses.append(Client(port).json("POST", "/v1/embeddings", body)[0])
+        )
+        asking.start()
+        try:
+            eventually(lambda: slow.counting)
+            assert Client(port).json("GET", "/health")[0] == 200
+        finally:
+            let_go.set()
+            asking.join()
+    assert statuses == [200]
 
 
 def test_a_client_that_goes_away_ends_its_text(port, echo):

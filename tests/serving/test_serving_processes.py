@@ -183,9 +183,52 @@ def test_options_have_their_units(folder, monkeypatch):
         ["--workers", "0"],
         ["--idle", "nan"],
         ["--idle", "inf"],
+        ["--port", "99999"],  # getaddrinfo takes it for 34463
+        ["--port", "-1"],
     ):
         with pytest.raises(SystemExit):
             read([path, *wrong])
+
+
+def test_a_link_to_a_folder_gives_its_own_name(folder, monkeypatch):
+    (folder / "snapshot-1f2e").mkdir()
+    (folder / "mine").symlink_to("snapshot-1f2e", target_is_directory=True)
+    assert [*read([str(folder / "mine")]).models] == ["mine"]
+    monkeypatch.chdir(folder / "snapshot-1f2e")
+    assert [*read(["."]).models] == ["snapshot-1f2e"]
+
+
+@pytest.mark.parametrize("what", ["sequence in", "sequence out", "strings in", "strings out", "uint64 out"])
+def test_onnx_models_of_what_is_no_array_here_are_refused_as_they_are_loaded(tmp_path, what):
+    onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", kinds.FLOAT, ["n"])
+    value = lambda name, kind, *shape: onnx.helper.make_tensor_value_info(name, kind, shape)  # noqa: E731
+    x, cast = value("x", kinds.FLOAT, "n"), {"inputs": ["x"], "outputs": ["y"]}
+    made, inputs, outputs = {
+        "sequence in": (
+            node("SequenceAt", ["s", "i"], ["y"]),
+            [sequence, value("i", kinds.INT64)],
+            [value("y", kinds.FLOAT, "n")],
+        ),
+        "sequence out": (node("SequenceConstruct", ["x", "x"], ["s"]), [x], [sequence]),
+        "strings in": (
+            node("Identity", **cast), [value("x", kinds.STRING, "n")], [value("y", kinds.STRING, "n")],
+        ),
+        "strings out": (node("Cast", **cast, to=kinds.STRING), [x], [value("y", kinds.STRING, "n")]),
+        "uint64 out": (node("Cast", **cast, to=kinds.UINT64), [x], [value("y", kinds.UINT64, "n")]),
+    }[what]  # fmt: skip
+    graph = onnx.helper.make_graph([made], "g", inputs, outputs)
+    opset = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "odd.onnx")
+    with pytest.raises(ServeError, match=r"^odd: (?!a first run failed)"):
+        opened("odd", tmp_path / "odd.onnx", Bounds())
+
+
+def test_two_outputs_of_one_name_are_refused(tmp_path):
+    write(lambda x: {"a": {"b": x}, "a.b": x * 2}, tmp_path / "twice.lam", lamina.randn(2))
+    with pytest.raises(ServeError, match=r"^twice: two of its outputs have one name"):
+        opened("twice", tmp_path / "twice.lam", Bounds())
 
 
 def test_onnx_files_are_served_with_one_recording_for_all_batches(folder):
