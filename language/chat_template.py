@@ -34,7 +34,8 @@ class ChatTemplate:
     def __init__(self, source: str, special: Mapping[str, str]):
         self.special = dict(special)
         self._jinja = lazy.load("jinja2", "language")
-        lazy.load("jinja2.sandbox", "language")
+        for part in ("ext", "sandbox"):
+            lazy.load(f"jinja2.{part}", "language")
         try:
             tree = _counted(self._jinja, _environment(self._jinja, lambda: None).parse(source))
             self._code = _environment(self._jinja, lambda: None).compile(tree)
@@ -115,7 +116,17 @@ def _environment(jinja: Any, tick: Callable[[], None]) -> Any:
             tick()
             yield value
 
-    found = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    class Trained(jinja.ext.Extension):
+        """`{% generation %}`, which marks what a model is trained on, and writes what is in it."""
+
+        tags = frozenset(["generation"])
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            return jinja.nodes.Scope(parser.parse_statements(["name:endgeneration"], True), lineno=line)
+
+    known = ["jinja2.ext.loopcontrols", Trained]
+    found = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=known)
     found.filters = {name: found.filters[name] for name in FILTERS if name in found.filters}
     found.filters |= {
         "tojson": _tojson,
@@ -173,9 +184,19 @@ def _join(between: Any, values: Iterable[Any]) -> str:
     return str(between).join(parts)
 
 
-def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Sequence[str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     deep = None if indent is None else min(int(indent), 8)
-    return _within(json.dumps(value, ensure_ascii=False, indent=deep))
+    comma, colon = separators or (", " if deep is None else ",", ": ")
+    between = comma[:8], colon[:8]
+    return _within(
+        json.dumps(value, ensure_ascii=ensure_ascii, indent=deep, separators=between, sort_keys=sort_keys)
+    )
 
 
 def _raise(message: Any) -> None:

@@ -85,3 +85,23 @@ def test_a_template_can_not_take_much(name):
 def test_a_template_that_is_none_is_refused():
     with pytest.raises(CheckpointError, match="can't be read"):
         ChatTemplate("{% for %}", {})
+
+
+def test_what_a_model_is_trained_on_is_written_as_other_parts_are():
+    source = (
+        "{% for m in messages %}{% generation %}\n{% set x = m.role %}{{ x }} {% endgeneration %}{% endfor %}"
+        "{{ x is defined }}"
+    )
+    assert rendered(source) == "system user False"
+    with pytest.raises(CheckpointError, match="can't be read"):
+        rendered("{% generation %}")
+    with pytest.raises(CheckpointError, match="more than 50000 rounds"):
+        rendered("{% generation %}{% for i in range(60000) %}{% endfor %}{% endgeneration %}")
+
+
+def test_json_is_written_as_templates_ask_for_it():
+    given = [{"role": "user", "content": "é"}]
+    assert rendered("{{ messages[0] | tojson }}", given) == '{"role": "user", "content": "é"}'
+    compact = "{{ messages[0] | tojson(separators=(',', ':'), sort_keys=true, ensure_ascii=true) }}"
+    assert rendered(compact, given) == '{"content":"\\u00e9","role":"user"}'
+    assert rendered("{{ messages[0] | tojson(indent=2) }}", given).startswith('{\n  "role"')
