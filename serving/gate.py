@@ -65,6 +65,12 @@ class Gate:
             await call.refuse(Refusal(error.status_code, why, headers=dict(error.headers or {})))
         except Refusal as refusal:
             await call.refuse(refusal)
+        except asyncio.CancelledError:  # the server's, where the grace is over
+            if not self.draining:
+                raise
+            if not call.status:
+                told = Refusal(503, "the server stopped before the answer was there")
+                await call.refuse(told, linger=False)
         except Exception:
             LOG.exception("%s %s failed", scope["method"], scope["path"][:200])
             await call.refuse(Refusal(500, "the server failed; its log tells more"))
@@ -100,7 +106,7 @@ class Call:
     def shows(self, tokens: Sequence[bytes]) -> bool:
         """Whether the request carries one of these tokens; how long it takes tells nothing of them."""
         kind, _, shown = self.request.headers.get("authorization", "").partition(" ")
-        given = shown.strip().encode() if kind.lower() == "bearer" else b""
+        given = shown.strip().encode("latin-1") if kind.lower() == "bearer" else b""
         return any([compare_digest(given, token) for token in tokens])
 
     # ---- what it holds -------------------------------------------------------------------------------------
@@ -163,18 +169,19 @@ class Call:
         """Hand a part of the answer on."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.gate.draining:
+            told = any(name == b"connection" for name, _ in message["headers"])
+            if self.gate.draining and not told:
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
         await self._send(message)
 
-    async def refuse(self, refusal: Refusal) -> None:
-        """Answer with an error, where no answer has begun."""
+    async def refuse(self, refusal: Refusal, linger: bool = True) -> None:
+        """Answer with an error, where no answer has begun.  linger: read what comes of its body meanwhile."""
         if self.status:  # it had: all that is left is to end it short, which the client sees
             raise refusal
         headers = dict(refusal.headers)
         if self._unread and self.request.method not in ("GET", "HEAD"):
             headers["Connection"] = "close"
-            if refusal.status != 408:
+            if linger and refusal.status != 408:
                 await self._linger()
         body = written(refusal.body(self.request.scope["path"]))
         await Response(body, refusal.status, headers, "application/json")(

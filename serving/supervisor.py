@@ -155,8 +155,12 @@ class Generation:
                 told = True
                 ready()
             number = next_signal(LOOK_EVERY)
-            if number in (signal.SIGTERM, signal.SIGINT) or os.getppid() != self.parent:
+            if number in (signal.SIGTERM, signal.SIGINT):
                 return self._stop(0)
+            if os.getppid() != self.parent:  # it was killed, and left what it would have removed
+                self._stop(0)
+                shutil.rmtree(os.environ[METRICS], ignore_errors=True)
+                return 0
             if number == signal.SIGUSR1:
                 draining = True
                 for worker in self.workers:

@@ -71,6 +71,7 @@ REVIEWED = {
     ("runtime/checkpoints/saving.py", "save", "replacing"): "the path that the user named",
     ("serving/supervisor.py", "supervise", "tempfile.mkdtemp"): "fresh, in the system's",
     ("serving/supervisor.py", "supervise", "shutil.rmtree"): "that folder",
+    ("serving/supervisor.py", "Generation.run", "shutil.rmtree"): "that folder, whose maker was killed",
     ("profiler/files.py", "_write", "replacing"): "the path that the user named",
     ("viewer/page.py", "write", "replacing"): "the path that the user named",
     ("profiler/sessions.py", "tensorboard_trace_handler.ready", "os.makedirs"): "makes what is not there",

@@ -93,6 +93,7 @@ def test_other_hosts_and_origins_are_refused(port):
     assert client("GET", "/health", Host=f"localhost:{port}", Origin="https://evil.example")[0] == 403
     assert client("GET", "/health", Host=f"localhost:{port}", Origin=f"http://localhost:{port}")[0] == 200
     assert client("GET", "/health", Host="[::1]:80")[0] == 200
+    assert client("GET", "/health", Host=f"LocalHost:{port}")[0] == 200
 
 
 def test_tokens(model):
@@ -104,6 +105,7 @@ def test_tokens(model):
             assert (status, got["www-authenticate"]) == (401, "Bearer"), shown
             assert json.loads(text)["error"]["type"] == "authentication_error"
         assert client("GET", "/v1/models", Authorization="bearer first")[0] == 200
+        assert client("GET", "/v1/models", Authorization="Bearer sécond".encode())[0] == 200
         assert client("GET", "/metrics")[0] == 401
         assert (
             client("GET", "/health")[0] == client("GET", "/")[0] == client("GET", "/v2/health/live")[0] == 200

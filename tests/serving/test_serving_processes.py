@@ -110,6 +110,29 @@ def test_a_stopping_server_finishes_what_it_began(folder):
         assert server.process.wait(60) == 0
 
 
+def test_what_is_not_finished_within_the_grace_is_answered_so(folder):
+    head = f"POST /v1/models/small HTTP/1.1\r\nhost: localhost\r\ncontent-type: {KIND['Content_Type']}\r\n"
+    with Process(folder / "small.lam", "--grace", 1) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as wire:
+            wire.sendall(f"{head}content-length: {len(BODY)}\r\n\r\n".encode() + BODY[:-1])
+            eventually(lambda: b"lamina_held_bytes 1" in server.client()("GET", "/metrics")[2])
+            server.process.send_signal(signal.SIGTERM)
+            answer = b"".join(iter(lambda: wire.recv(1 << 16), b""))
+        assert answer.startswith(b"HTTP/1.1 503") and b"stopped before the answer" in answer, answer
+        assert server.process.wait(60) == 0
+        assert not server.said("Traceback")
+
+
+def test_a_supervisor_that_is_killed_leaves_nothing(folder, tmp_path):
+    with Process(folder / "small.lam", env={"TMPDIR": str(tmp_path)}) as server:
+        workers, generations = server.workers()
+        assert [*tmp_path.iterdir()]
+        os.kill(server.process.pid, signal.SIGKILL)
+        for pid in (*workers, *generations):
+            eventually(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+        assert refused(server.port) and not [*tmp_path.iterdir()]
+
+
 def refused(port):
     """Whether nobody listens any more."""
     with socket.socket() as wire:
