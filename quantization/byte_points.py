@@ -14,7 +14,7 @@ from typing import Any
 
 from ..ir.dtypes import float32
 from ..ir.graph import Graph, Node, Value
-from .schemes import Layers, QuantizationError
+from .schemes import Layers, no_layers
 
 POOLS = ("max_pool1d", "max_pool2d", "max_pool3d")
 KINDS = {"linear": "Linear", "conv1d": "Conv1d", "conv2d": "Conv2d", "matmul": "matmul"}
@@ -61,6 +61,7 @@ def points_of(graph: Graph, weights: Mapping[Value, str], chosen: Layers) -> Poi
     kept = chosen.kept([name for name, _, why in candidates if why is None])
     found.kept |= {name: why for name, _, why in candidates if why is not None} | kept
     at: dict[Value, int] = {}
+    turned: dict[Value, bool] = {}
     for name, node, why in candidates:
         if why is not None or name in kept:
             continue
@@ -72,19 +73,20 @@ def points_of(graph: Graph, weights: Mapping[Value, str], chosen: Layers) -> Poi
         if source in weights:
             found.kept[name] = "what it reads is a weight"
             continue
+        weight, bias = ([*node.inputs[1:], None])[:2]
+        turn = node.op.name == "matmul"
+        if turned.setdefault(weight, turn) is not turn:  # type: ignore[arg-type]
+            found.kept[name] = "another layer reads its weight the other way round"
+            continue
         found.moved |= {*moved}
         if source not in at:
             at[source] = len(found.values)
             found.values.append(source)
             found.names.append(name)
-        weight, bias = ([*node.inputs[1:], None])[:2]
         added = None if bias is None else weights[bias]
         found.layers.append(Layer(name, node, at[source], weights[weight], added))  # type: ignore[index]
     if not found.layers:
-        raise QuantizationError(
-            "quantize: there is no layer that can be quantised",
-            *(f"{name}: {why}" for name, why in found.kept.items()),
-        )
+        raise no_layers(found.kept)
     return found
 
 
@@ -118,10 +120,12 @@ def _reason(node: Node, weights: Mapping[Value, str]) -> str | None:
     x, weight = node.inputs[0], node.inputs[1]
     bias: Any = node.inputs[2] if len(node.inputs) > 2 else None
     if x is None or weight is None or x.dtype is not float32 or weight.dtype is not float32:
-        return "it computes in other numbers than float32"
+        return "it computes in other numbers than float32: model.float() can be quantised"
     if bias is not None and bias not in weights:
         return "its bias is computed anew at each call"
-    if node.op.name in ("linear", "matmul") and (weight.ndim != 2 or x.ndim < 2):
+    if x.ndim < (weight.ndim if node.op.name.startswith("conv") else 2):
+        return "what it reads has no batch: give data with one, x[None]"
+    if node.op.name in ("linear", "matmul") and weight.ndim != 2:
         return "its weight is no matrix"
     if bias is not None and bias.shape != (node.outputs[0].shape[-1 if node.op.name == "linear" else 1],):
         return "its bias has not one number for each output"

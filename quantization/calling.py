@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from ..ir.errors import ArgumentError
 from ..nn import Module
 from ..runtime import Tensor
+from ..runtime.tensor import tensor_of
 
 Call = tuple[tuple, dict[str, Any]]
 
@@ -15,17 +19,34 @@ Call = tuple[tuple, dict[str, Any]]
 def calls_of(model: Any, data: Any) -> Iterator[Call]:
     """The arguments of each call: (by place, by name).
 
-    data: tensors, tuples or lists, or dictionaries by name; one of them, or an iterable.  Of a tuple the
-    first are taken, as many as the model must be given, so that labels may follow.
+    data: tensors or arrays, tuples or lists, or mappings by name; one of them, or an iterable.  Of a
+    tuple the first are taken, as many as the model must be given, so that labels may follow.
+    Raises ArgumentError for what is none of these.
     """
     needed = _needed(model)
-    for item in (data,) if isinstance(data, (Tensor, dict)) else data:
-        if isinstance(item, dict):
-            yield (), item
+    for item in (data,) if isinstance(data, (Tensor, np.ndarray, Mapping)) else _iterated(data):
+        if isinstance(item, Mapping):
+            yield (), {name: _tensor(each) for name, each in item.items()}
         elif isinstance(item, (tuple, list)):
-            yield tuple(item[: needed or len(item)]), {}
+            yield tuple(map(_tensor, item[: needed or len(item)])), {}
         else:
-            yield (item,), {}
+            yield (_tensor(item),), {}
+
+
+def _iterated(data: Any) -> Iterator[Any]:
+    if not isinstance(data, str):
+        try:
+            return iter(data)
+        except TypeError:
+            pass
+    raise ArgumentError(
+        f"quantize(data): inputs of the model, or an iterable of them, not a {type(data).__name__}"
+    )
+
+
+def _tensor(x: Any) -> Any:
+    """An array as the tensor that a model is given."""
+    return tensor_of(x.copy()) if isinstance(x, np.ndarray) else x
 
 
 def _needed(model: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import float32, int8, int32, uint8
+from ..ir.errors import ArgumentError
 from ..ir.graph import Builder, Node, Value
 from ..ir.ops.affine import (
     dequantize_affine,
@@ -95,7 +96,15 @@ class Quantized(GraphModule):
 
 
 def convert(prepared: Prepared) -> Quantized:
-    """The quantised model of a prepared one.  Raises QuantizationError for one that saw no data."""
+    """The quantised model of a prepared one.
+
+    Raises QuantizationError for one that saw no data, ArgumentError for what was not prepared.
+    """
+    if not isinstance(prepared, Prepared):
+        raise ArgumentError(
+            f"convert: a {type(prepared).__name__} is not prepared",
+            "convert(prepare(model, data)), or quantize(model, data), which does both",
+        )
     if not prepared.calibrated:
         raise QuantizationError("convert: the ranges are not known", "prepare(model, data) learns them")
     with no_grad():
@@ -105,7 +114,9 @@ def convert(prepared: Prepared) -> Quantized:
 class _Conversion:
     """Writes a prepared model's graph anew.
 
-    bytes: what stands for a value in bytes.  scales, zeros: of each point.  weights: by path, with the param.
+    bytes: what stands for a value in bytes.  scales, zeros: of each point.  weights: with the param, by what
+    they are for ("float", "bytes", "bias", ...) and the path or layer that this is of: a weight may be read
+    both as floats and as bytes, and names that are made for a layer may be those of a user's parameters.
     """
 
     def __init__(self, prepared: Prepared):
@@ -115,7 +126,7 @@ class _Conversion:
         self.bytes: dict[Value, tuple[Value, int]] = {}
         self.scales: list[Value] = []
         self.zeros: list[int] = []
-        self.weights: dict[str, tuple[Value, Weight]] = {}
+        self.weights: dict[tuple[str, str], tuple[Value, Weight]] = {}
         self.values: dict[Value, Value] = {}
         self.layers: dict[Value, str] = {}
         self.paths = prepared._weights()
@@ -145,14 +156,14 @@ class _Conversion:
         return {param: weight for param, weight in self.weights.values() if param in used}
 
     # ---- weights
-    def _param(self, path: str, array: np.ndarray, trained: bool = False) -> Value:
-        """The graph's param for an array."""
-        if path not in self.weights:
+    def _param(self, key: tuple[str, str], path: str, array: np.ndarray, trained: bool = False) -> Value:
+        """The graph's param for an array, which is made once for a key."""
+        if key not in self.weights:
             kinds = {"float32": float32, "int8": int8, "int32": int32}
             kind = kinds.get(array.dtype.name)
             of = type_of(kind, array.shape) if kind else self._type_of(path)
-            self.weights[path] = self.b.param(of, None), Weight(path, array, trained)
-        return self.weights[path][0]
+            self.weights[key] = self.b.param(of, None), Weight(path, array, trained)
+        return self.weights[key][0]
 
     def _type_of(self, path: str) -> Any:
         return next(v.type for v, each in self.paths.items() if each == path)
@@ -161,7 +172,7 @@ class _Conversion:
         for at, name in enumerate(self.points.names):
             scale, zero = getattr(self.prepared.ranges, str(at)).scale()
             path = f"{name.replace('#', '_')}.input_scale"
-            self.scales.append(self._param(path, np.array(scale.detach().numpy())))
+            self.scales.append(self._param(("input_scale", name), path, np.array(scale.detach().numpy())))
             self.zeros.append(int(zero.item()))
 
     def _integers(self, layer: Layer) -> tuple[Value, Value | None, Value]:
@@ -177,11 +188,12 @@ class _Conversion:
                 p.input_scale(layer)[0].double() * scale.double()
             )
             path = f"{layer.name.replace('#', '_')}.bias"
-            bias = self._param(path, np.rint(steps.numpy()).astype(np.int32))
+            bias = self._param(("bias", layer.name), path, np.rint(steps.numpy()).astype(np.int32))
+        path = layer.weight
         return (
-            self._param(layer.weight, whole),
+            self._param(("bytes", path), path, whole),
             bias,
-            self._param(f"{layer.weight}_scale", np.array(scale.numpy())),
+            self._param(("scale", path), f"{path}_scale", np.array(scale.numpy())),
         )
 
     # ---- nodes
@@ -205,7 +217,7 @@ class _Conversion:
             path = self.paths[value]
             weight = GraphModule.weight(self.prepared, path)
             trained = any(path == name for name, _ in self.prepared.named_parameters())
-            return self._param(path, np.array(weight.detach().numpy()), trained)
+            return self._param(("float", path), path, np.array(weight.detach().numpy()), trained)
         return self.values.get(value, value)
 
     def _result(self, value: Value) -> Any:

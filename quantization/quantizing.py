@@ -13,12 +13,13 @@ from ..ir.lazy import load
 from ..nn import Linear, Module
 from .calling import Call, calls_of
 from .capture import record
-from .converting import convert
+from .converting import Quantized, convert
 from .layer_report import compare
 from .schemes import STATIC, Layers, QuantizationError, Skip, need_scheme
 from .static_bytes import Prepared
 from .swapped_layers import Weights, swap_layers
 
+GROUPED = ("int8-weights", "int4-weights")  # schemes whose weights may have a scale for each group of inputs
 MOST_REPORTED = 8  # batches of calibration data that a report is made of
 
 
@@ -57,6 +58,14 @@ def quantize(
     """
     need_scheme(scheme)
     chosen = Layers(skip, keep_first, keep_last)
+    how = Weights(
+        4 if scheme == "int4-weights" else 8,
+        64 if group is None and scheme == "int4-weights" else group,
+        zero_points,
+        scale_dtype,
+    )
+    if scheme not in GROUPED and how != Weights():
+        raise ArgumentError(f"quantize(group, zero_points, scale_dtype): {scheme!r} has no groups of weights")
     if scheme == STATIC:
         kept: list[Call] = []
         calls = _noted(_calls_for(model, data), kept, MOST_REPORTED if report else 0)
@@ -68,9 +77,8 @@ def quantize(
         return made
     if not isinstance(model, Module):
         raise ArgumentError(f"quantize: {scheme!r} is for modules, not for a {type(model).__name__}")
-    if group is None and scheme == "int4-weights":
-        group = 64
-    how = Weights(4 if scheme == "int4-weights" else 8, group, zero_points, scale_dtype)
+    if dynamic is not None:
+        raise ArgumentError(f"quantize(dynamic): {scheme!r} records nothing, its sizes change as the model's")
     made = swap_layers(model if inplace else copy.deepcopy(model), scheme, chosen, how)
     if report:
         if inplace or data is None:
@@ -133,6 +141,10 @@ def _prepared(
     dynamic: Mapping[Any, Any] | None,
     progress: bool,
 ) -> Prepared:
+    if not callable(model) or isinstance(model, type):
+        raise ArgumentError(f"quantize: a module or a function, not {model!r}")
+    if isinstance(model, Quantized):
+        raise QuantizationError("quantize: the model is quantised already", "quantize the model of floats")
     first = next(calls, None)
     if first is None:
         raise QuantizationError("quantize(data): there is none", "give some inputs of the model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -18,6 +18,18 @@ Skip = str | Sequence[str] | Callable[[str], bool]
 
 class QuantizationError(LaminaError):
     """A model, a layer or data that can't be quantised as is asked."""
+
+
+def no_layers(kept: Mapping[str, str]) -> QuantizationError:
+    """The error for a model of which nothing is quantised.  kept: its layers, and why not."""
+    return QuantizationError(
+        "quantize: there is no layer that can be quantised", *(f"{name}: {why}" for name, why in kept.items())
+    )
+
+
+def not_finite(what: str, name: str) -> QuantizationError:
+    """The error for a layer whose numbers are not finite.  what: which of them."""
+    return QuantizationError(f"quantize: {what} of {name} is not finite", f"skip={name!r} leaves it in float")
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,8 @@ class Layers:
         if callable(self.skip):
             found.update((name, "skip") for name in names if self.skip(name))
         else:
+            if not isinstance(self.skip, Iterable):
+                raise ArgumentError(f"quantize(skip): names, patterns or a function, not {self.skip!r}")
             patterns = (self.skip,) if isinstance(self.skip, str) else tuple(self.skip)
             for pattern in patterns:
                 matching = [name for name in names if _is_within(name, pattern)]

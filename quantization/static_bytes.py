@@ -21,7 +21,7 @@ from ..runtime.tensor import tensor_of
 from .byte_points import Layer, points_of
 from .graph_module import GraphModule, Recorded
 from .observers import Observer, observer
-from .schemes import Layers, QuantizationError
+from .schemes import Layers, QuantizationError, not_finite
 
 LOW, HIGH = 0, 255  # of activations, u8
 MOST = 127  # of weights, i8: symmetric, so that a sign costs nothing
@@ -108,6 +108,7 @@ class Prepared(GraphModule):
         self.faking = True
         self.calibrated = False
         self.points = points_of(self.graph, self._weights(), chosen)
+        self._need_finite()
         self.ranges = Module()
         for at in range(len(self.points.values)):
             self.ranges.add_module(str(at), Point())
@@ -115,6 +116,13 @@ class Prepared(GraphModule):
 
     def _weights(self) -> dict[Value, str]:
         return dict(zip(self.graph.params[self._count :], self.paths, strict=True))
+
+    def _need_finite(self) -> None:
+        """Raises QuantizationError for a layer with a weight or bias that has no scale."""
+        for layer in self.points.layers:
+            for what, path in (("the weight", layer.weight), ("the bias", layer.bias)):
+                if path is not None and not np.isfinite(super().weight(path).detach().numpy()).all():
+                    raise not_finite(what, layer.name)
 
     def _look_up(self) -> None:
         """Which point a slot has, and which layers read a weight."""
@@ -188,6 +196,7 @@ class Prepared(GraphModule):
         """
         make: Callable[[], Observer] = observer(kind)
         seen = [make() for _ in self.points.values]
+        filled: set[int] = set()
 
         def look(slot: int, value: Any) -> Any:
             if slot in self._at:
@@ -195,10 +204,13 @@ class Prepared(GraphModule):
                 x = value.detach().numpy()
                 if x.size:
                     if not np.isfinite(x).all():
+                        name = self.points.names[at]
                         raise QuantizationError(
-                            f"quantize: what {self.points.names[at]} reads is not finite for this data"
+                            f"quantize: what {name} reads is not finite for this data",
+                            f"leave such data out; skip={name!r} leaves the layer in float",
                         )
                     seen[at].see(x)
+                    filled.add(at)
             return value
 
         count = 0
@@ -208,9 +220,13 @@ class Prepared(GraphModule):
         if not count:
             raise QuantizationError("quantize(data): there is none", "give some inputs of the model")
         for at, each in enumerate(seen):
+            if at not in filled:
+                name = self.points.names[at]
+                raise QuantizationError(
+                    f"quantize: {name} reads no numbers for this data",
+                    f"give inputs that reach it; skip={name!r} leaves it in float",
+                )
             low, high = each.range()
-            if low > high:
-                raise QuantizationError(f"quantize: {self.points.names[at]} reads no numbers for this data")
             getattr(self.ranges, str(at)).limit(low, high)
         self.calibrated = True
         return count

@@ -23,7 +23,7 @@ from ..ir.errors import ArgumentError
 from ..nn import Buffer, Conv1d, Conv2d, Conv3d, Embedding, Linear, Module
 from ..runtime import Parameter, Tensor, no_grad, ops
 from ..runtime.tensor import tensor_of
-from .schemes import Layers, QuantizationError
+from .schemes import Layers, QuantizationError, no_layers, not_finite
 from .static_bytes import LEAST_SCALE, MOST, quantize_weight
 
 CONVOLUTIONS = (Conv1d, Conv2d, Conv3d)
@@ -238,23 +238,22 @@ def swap_layers(model: Module, scheme: str, chosen: Layers, how: Weights) -> Mod
     """
     kinds = (Linear, *CONVOLUTIONS, Embedding)
     swap = _swapping(scheme, how)
-    found = {
-        name: layer
-        for name, layer in model.named_modules()
-        if (type(layer) in kinds or _rows(layer) is not None) and _takes(scheme, layer)
-    }
+    layers = {name: x for name, x in model.named_modules() if isinstance(x, kinds) or _rows(x) is not None}
+    reasons = {name: why for name, layer in layers.items() if (why := _reason(scheme, layer)) is not None}
+    found = {name: layer for name, layer in layers.items() if name not in reasons}
     kept = chosen.kept([*found])
     wanted = {name: layer for name, layer in found.items() if name not in kept}
     if not wanted:
-        raise QuantizationError(
-            "quantize: there is no layer that can be quantised",
-            *(f"{name}: {why}" for name, why in kept.items()),
-        )
+        raise no_layers(kept | reasons)
     with no_grad():
         for name, layer in wanted.items():
+            if scheme != "bfloat16":
+                _need_finite(name, layer)
             made = swap(name, layer)
             assert made is not None, "what is found is taken"
             made.train(layer.training)
+            if scheme != "bfloat16":  # whose layer runs as it is, with its hooks
+                made._call_hooks, layer._call_hooks = layer._call_hooks, made._call_hooks
             if not name:
                 return made
             above, _, leaf = name.rpartition(".")
@@ -262,9 +261,20 @@ def swap_layers(model: Module, scheme: str, chosen: Layers, how: Weights) -> Mod
     return model
 
 
-def _takes(scheme: str, layer: Module) -> bool:
-    if _rows(layer) is not None:
-        return True
-    if type(layer) in CONVOLUTIONS:
-        return scheme in ("int8-weights", "bfloat16")
-    return scheme == "int8-weights" and type(layer) is Embedding and layer.max_norm is None
+def _reason(scheme: str, layer: Any) -> str | None:
+    """Why a layer stays in float; None for one that doesn't."""
+    linear = type(layer) is Linear or _rows(layer) is not None
+    taken = {"bfloat16": CONVOLUTIONS, "int8-weights": (*CONVOLUTIONS, Embedding)}.get(scheme, ())
+    if not linear and type(layer) not in taken:
+        return f"{scheme} has nothing for a {type(layer).__name__}"
+    if scheme != "bfloat16" and not isinstance(layer.weight, Parameter):
+        return "its weight is no parameter: something computes it"
+    if type(layer) is Embedding and layer.max_norm is not None:
+        return "its rows are scaled as they are read (max_norm)"
+    return None
+
+
+def _need_finite(name: str, layer: Any) -> None:
+    """Raises QuantizationError for a layer whose weight has no scale."""
+    if not np.isfinite(layer.weight.detach().float().numpy()).all():
+        raise not_finite("the weight", name)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -337,3 +338,122 @@ def test_the_report_names_the_worst_first(residual, data):
 def test_the_report_is_drawn(residual, data, tmp_path):
     lamina.quantize(residual, data, report=True).report.draw().savefig(tmp_path / "layers.png")
     assert (tmp_path / "layers.png").stat().st_size > 1000
+
+
+class Tied(nn.Module):
+    """A table that is the last layer's weight as well, as language models have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.middle = nn.Embedding(20, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(F.relu(self.middle(self.table(x)))), self.head.weight
+
+
+class Autoencoder(nn.Module):
+    """Goes back by the weight that it came with."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(lamina.randn(6, width)), nn.Parameter(lamina.randn(6))
+
+    def forward(self, x):
+        return F.relu(F.linear(x, self.weight, self.bias)) @ self.weight
+
+
+def test_a_weight_that_is_read_as_floats_too():
+    lamina.manual_seed(0)
+    model, tokens = Tied().eval(), lamina.randint(0, 20, (3, 5))
+    made = lamina.quantize(model, [tokens])
+    assert [*made.names.values()] == ["middle", "table"]
+    assert decibels(model(tokens)[0], made(tokens)[0]) > 30
+    assert made(tokens)[1].equal(model.head.weight)
+    assert pickle.loads(pickle.dumps(made))(tokens)[0].equal(made(tokens)[0])
+
+
+@pytest.mark.parametrize("width", [6, 8])
+def test_a_weight_that_is_read_both_ways_round(width):
+    lamina.manual_seed(0)
+    model, x = Autoencoder(width), lamina.randn(64, width)
+    made = lamina.quantize(model, [x])
+    assert made.kept == {"weight_#2": "another layer reads its weight the other way round"}
+    assert decibels(model(x), made(x)) > 30
+
+
+class Twice(nn.Module):
+    """A layer that is called twice beside one of the name that its second call might get."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.layer_2 = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer_2(F.relu(self.layer(F.relu(self.layer(x)))))
+
+
+class Scaled(nn.Module):
+    """A layer with parameters of the names that scales have."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.layer.input_scale = nn.Parameter(lamina.randn(8) * 7)
+        self.layer.weight_scale = nn.Parameter(lamina.randn(8) * 3)
+
+    def forward(self, x):
+        return self.layer(x * self.layer.input_scale) * self.layer.weight_scale
+
+
+@pytest.mark.parametrize("network", [Twice, Scaled])
+def test_names_of_scales_and_biases_are_nobody_elses(network):
+    lamina.manual_seed(0)
+    model, x = network(), lamina.randn(64, 8)
+    assert decibels(model(x), lamina.quantize(model, [x])(x)) > 25
+
+
+@pytest.mark.parametrize("what", ["weight", "bias"])
+def test_a_layer_of_numbers_that_are_not_finite_is_named(residual, data, what):
+    with lamina.no_grad():
+        getattr(residual.head, what).view(-1)[0] = float("inf")
+    with pytest.raises(
+        quantization.QuantizationError, match=f"the {what} of head is not finite\n.*skip='head'"
+    ):
+        lamina.quantize(residual, data)
+    assert "head" in lamina.quantize(residual, data, skip="head").kept
+
+
+def test_data_of_no_numbers(residual, data):
+    empty = lamina.zeros(0, *SHAPE)
+    with pytest.raises(quantization.QuantizationError, match="stem reads no numbers"):
+        lamina.quantize(residual, [empty])
+    assert lamina.quantize(residual, [data[0], empty])(empty).shape == (0, 10)
+
+
+def test_arrays_and_mappings_are_data(residual, data):
+    wanted = lamina.quantize(residual, data[:1])(data[0])
+    array = data[0].numpy()
+    for given in (array, [array], [(array, 3)]):
+        assert lamina.quantize(residual, given)(data[0]).equal(wanted)
+    for by_name in ([{"x": array}], [MappingProxyType({"x": data[0]})]):
+        assert lamina.quantize(residual, by_name)(x=data[0]).equal(wanted)
+
+
+def test_reasons_name_what_can_be_done(residual, data):
+    cases = [
+        (lambda: lamina.quantize(residual.double(), [data[0].double()]), r"stem: .*model\.float\(\)"),
+        (lambda: lamina.quantize(nn.Linear(4, 4), [lamina.randn(4)]), r"has no batch.*x\[None\]"),
+        (lambda: lamina.quantize(nn.Conv2d(3, 4, 3), [data[0][0]]), r"has no batch.*x\[None\]"),
+        (lambda: lamina.quantize(lamina.quantize(residual.float(), data), data), "is quantised already"),
+        (lambda: lamina.quantize(residual, 5), "not a int"),
+        (lambda: lamina.quantize(Residual, data), "a module or a function"),
+        (lambda: lamina.quantize(residual, data, skip=3), "names, patterns or a function"),
+        (lambda: lamina.quantize(residual, data, group=32), "'int8' has no groups"),
+        (lambda: lamina.quantize(residual, scheme="bfloat16", dynamic={}), "records nothing"),
+        (lambda: quantization.convert(residual), "Residual is not prepared"),
+    ]
+    for call, said in cases:
+        with pytest.raises((quantization.QuantizationError, ArgumentError), match=said):
+            call()

@@ -157,3 +157,47 @@ def test_by_the_name_of_pytorchs():
     assert type(model.up) is DynamicLinear and type(model.down) is nn.Linear
     with pytest.raises(ArgumentError, match="int8 or float16"):
         found.quantize_dynamic(Tokens(), dtype=lamina.int32)
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weights", "int4-weights", "bfloat16"])
+def test_hooks_of_a_layer_go_on(scheme):
+    lamina.manual_seed(0)
+    model, x, calls = nn.Sequential(nn.Linear(64, 8)), lamina.randn(3, 64), []
+    model[0].register_forward_pre_hook(lambda layer, given: calls.append("before"))
+    model[0].register_forward_hook(lambda layer, given, made: made * 2)
+    made = lamina.quantize(model, scheme=scheme)
+    assert decibels(model(x), made(x)) > 15 and calls == ["before"] * 2
+
+
+def test_a_convolutions_hooks_are_called_once_and_are_removable():
+    layer, calls = nn.Conv2d(3, 4, 3), []
+    handle = layer.register_forward_hook(lambda *_: calls.append(1))
+    made = lamina.quantize(nn.Sequential(layer), scheme="int8-weights", inplace=True)
+    made(lamina.randn(1, 3, 5, 5))
+    assert calls == [1]
+    handle.remove()
+    made(lamina.randn(1, 3, 5, 5))
+    assert calls == [1]
+
+
+def test_a_weight_that_is_not_finite_names_its_layer():
+    model = Tokens()
+    with lamina.no_grad():
+        model.up.weight[0, 0] = float("nan")
+    for scheme in ("int8-dynamic", "int8-weights", "int4-weights"):
+        with pytest.raises(
+            quantization.QuantizationError, match="the weight of up is not finite\n.*skip='up'"
+        ):
+            lamina.quantize(model, scheme=scheme)
+
+
+def test_layers_that_no_scheme_has_say_why():
+    computed = nn.utils.weight_norm(nn.Linear(4, 4))
+    for model, said in [
+        (nn.MultiheadAttention(8, 2), "out_proj: int8-weights has nothing for a NonDynamically"),
+        (nn.Sequential(nn.LazyLinear(4)), "0: int8-weights has nothing for a LazyLinear"),
+        (nn.Sequential(nn.Embedding(4, 4, max_norm=1.0)), "max_norm"),
+        (nn.Sequential(computed), "0: its weight is no parameter"),
+    ]:
+        with pytest.raises(quantization.QuantizationError, match=said):
+            lamina.quantize(model, scheme="int8-weights", inplace=True)
