@@ -47,6 +47,11 @@ from .trace import TracedFunction, trace
 NEVER = -1  # the slot of the first argument that a function never came to; of others those below it
 # What is done before weights are frozen: norms fold while each is one node, and nothing is fused yet.
 BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify, cse, dce)
+# Ops that round to the steps of a scale.  What lies at a half falls to either side as its sum is added up,
+# and the layers after it make more of that: eager and compiled, an EfficientNet of bytes differed by 29 dB,
+# less than by what 8 bits cost it (23 dB).  A file that computes something else differs by about 0 dB.
+ROUNDING = {"round", "quantize_affine", "_fake_quantize"}
+NOISE = 10**-1.2  # of the sum of squares: 12 dB
 
 
 # By the suffix of a path: the module, above this one, whose `write` makes such a file of a function, the
@@ -102,9 +107,8 @@ def export(
                 file, graph, labels(function, example), weights, found.outputs, chosen, sizes=found.sizes
             )
         file.flush()
-        _tried(file.name, found.arrays, found.expected)
-        for arrays, expected in found.others():
-            _tried(file.name, arrays, expected)
+        for arrays, expected in ((found.arrays, found.expected), *found.others()):
+            _tried(file.name, arrays, expected, rounds(graph))
 
 
 def levels_of(levels: Sequence[str] | None) -> tuple[str, ...]:
@@ -208,7 +212,7 @@ def tune_file(
         levels = list(manifest["levels"])
         artifact.write(file, graph, inputs, names, manifest["outputs"], levels, {level: found})
         file.flush()
-        _tried(file.name, arrays, expected)
+        _tried(file.name, arrays, expected, rounds(graph))
     return found
 
 
@@ -445,7 +449,7 @@ sys.stdout.buffer.write(results.getvalue())
 """
 
 
-def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any) -> None:
+def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any, steps: bool) -> None:
     """Run the file in a fresh process and compare.  Raises ExportError."""
     given = io.BytesIO()
     np.savez(given, **{str(i): plain(a) for i, a in enumerate(arrays)})
@@ -455,7 +459,7 @@ def _tried(part: str, arrays: Sequence[np.ndarray], expected: Any) -> None:
         said = done.stderr.decode(errors="replace").splitlines()
         raise ExportError("export: the file does not run in a fresh process", *said[-3:])
     with np.load(io.BytesIO(done.stdout)) as got:
-        compare([plain(a) for a in arrays_of(expected)], [got[name] for name in got.files])
+        compare([plain(a) for a in arrays_of(expected)], [got[name] for name in got.files], steps)
 
 
 def arrays_of(returned: Any) -> list[np.ndarray]:
@@ -463,10 +467,16 @@ def arrays_of(returned: Any) -> list[np.ndarray]:
     return [x._data for x in pytree.flatten(returned)[1] if isinstance(x, Tensor)]
 
 
-def compare(expected: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-    """Raise ExportError where a file's results are not the function's."""
+def rounds(graph: Graph) -> bool:
+    """Whether a graph, or a kernel in it, rounds numbers to the steps of a scale."""
+    bodies = [attr for node in graph.nodes for attr in node.attrs.values() if isinstance(attr, Graph)]
+    return any(node.op.name in ROUNDING for node in graph.nodes) or any(map(rounds, bodies))
+
+
+def compare(expected: Sequence[np.ndarray], results: Sequence[np.ndarray], steps: bool = False) -> None:
+    """Raise ExportError where a file's results are not the function's.  steps: as `rounds` says."""
     for n, (a, b) in enumerate(zip(expected, results, strict=True)):
-        if a.shape != b.shape or not _close(a, b):
+        if a.shape != b.shape or not (_close(a, b) or steps and _near(a, b)):
             difference = np.abs(a.astype(np.float64) - b).max() if a.shape == b.shape and a.size else "shapes"
             raise ExportError(
                 f"export: result {n} of the file is not the function's",
@@ -482,6 +492,18 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
     # largest number, for each layer.
     bound = 4096 * float(np.finfo(a.dtype).eps) * float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
     return bool(np.allclose(a, b, rtol=0, atol=max(bound, 1e-30), equal_nan=True))
+
+
+def _near(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two results differ by less than `NOISE`, and are not finite at the same places."""
+    if not (a.dtype.kind == b.dtype.kind == "f"):
+        return False
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(np.where(finite, 0.0, a), np.where(np.isfinite(b), 0.0, b), equal_nan=True):
+        return False
+    a, b = a[finite], b[finite]
+    return bool(((a - b) ** 2).sum() <= NOISE * (a * a).sum())
 
 
 __all__ = ["ExportError", "export"]

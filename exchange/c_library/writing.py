@@ -24,7 +24,7 @@ from ...jit.artifact import (
     weights_of,
 )
 from ...jit.dynamic import labels
-from ...jit.export import captured, frozen, levels_of
+from ...jit.export import captured, frozen, levels_of, rounds
 from ...passes.llvm import pool
 from ...passes.llvm.binding import emit_position_independent
 from ...passes.llvm.elf import shared_object, undefined
@@ -93,13 +93,13 @@ def write(
     name_of_file = os.path.basename(os.fsdecode(path))
     tries = [(found.arrays, found.expected), *found.others()]
     leaves, beside = output_leaves(found.outputs), made.weights if weights is not None else None
-    here = levels_here()
+    here, steps = levels_here(), rounds(graph)
     usable = [level for level in interface.levels if level in here]
     for alone in usable if len(interface.levels) > 1 else ():
-        tried(interface, made.library((alone,), name_of_file), beside, tries, leaves, alone)
+        tried(interface, made.library((alone,), name_of_file), beside, tries, leaves, alone, steps)
     library = made.library(interface.levels, name_of_file)
     if usable:
-        tried(interface, library, beside, tries, leaves, usable[0])
+        tried(interface, library, beside, tries, leaves, usable[0], steps)
     if weights is not None:
         with replacing(os.fspath(weights)) as file:
             file.write(made.weights)

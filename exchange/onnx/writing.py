@@ -16,12 +16,11 @@ from ...ir.by_pairs import to_pairs
 from ...ir.dims import Dim
 from ...ir.errors import ArgumentError
 from ...ir.graph import Graph, Value
-from ...ir.ops.affine import quantize_affine
 from ...ir.own_files import replacing
 from ...ir.version import __version__
 from ...jit import ExportError
 from ...jit.dynamic import labels
-from ...jit.export import Captured, arrays_of, captured, changed, compare, need_real
+from ...jit.export import Captured, arrays_of, captured, changed, compare, need_real, rounds
 from ...nn import Module
 from ...passes.graphs.cse import cse
 from ...passes.graphs.dce import dce
@@ -265,15 +264,13 @@ def _place(path: str, declared: Declared, found: Captured) -> None:
 def _tried(path: str, found: Captured) -> None:
     """Run a model on the example, on others of its kind and of other sizes.  Raises ExportError."""
     run = _runner(path)
-    rounds = any(node.op is quantize_affine for node in found.graph.nodes)
     for arrays, expected in _trials(found):
         results = run(arrays)
         wanted = arrays_of(expected)
         for a, b in zip(wanted, results, strict=True):
             if a.dtype != b.dtype:
                 raise ExportError(f"export: the model returns {b.dtype}, not {a.dtype}")
-            a, b = _comparable(a, b, rounds)
-            compare([a], [b])
+            compare(*([x] for x in _comparable(a, b)), steps=rounds(found.graph))
 
 
 def _trials(found: Captured) -> Iterator[tuple[list[np.ndarray], Any]]:
@@ -289,17 +286,12 @@ def _trials(found: Captured) -> Iterator[tuple[list[np.ndarray], Any]]:
     yield from found.others()
 
 
-def _comparable(a: np.ndarray, b: np.ndarray, rounds: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Two results as `compare` takes them: equal where they are near.
-
-    Of bfloat16, two units in the last place.  rounds: some steps of 255, as a runtime divides by a scale and
-    adds in another order, so that what lies at a half goes to the other side.
-    """
-    if a.dtype.name != "bfloat16" and not (rounds and a.dtype.kind == "f") or a.shape != b.shape:
+def _comparable(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two results as `compare` takes them: of bfloat16, equal within two units in the last place."""
+    if a.dtype.name != "bfloat16" or a.shape != b.shape:
         return a, b
     a, b = a.astype(np.float32), b.astype(np.float32)
-    bound = 2.0**-5 if rounds else 2.0**-6
-    near = np.abs(a - b) <= bound * np.abs(a[np.isfinite(a)]).max(initial=0.0)
+    near = np.abs(a - b) <= 2.0**-6 * np.abs(a[np.isfinite(a)]).max(initial=0.0)
     return a, np.where(near, a, b)
 
 

@@ -16,7 +16,9 @@ import lamina
 from lamina import jit, nn
 from lamina.ir.kernel.text import parse
 from lamina.jit import ExportError, ModelError, artifact, lamina_model
+from lamina.jit.export import compare
 from lamina.jit.lamina_model import Model, cpu_levels
+from lamina.nn import functional as F
 from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.target import BASELINE
 
@@ -308,6 +310,56 @@ def test_a_file_that_computes_something_else_never_appears(tmp_path, monkeypatch
     with pytest.raises(ExportError, match="result 0 of the file is not the function's"):
         jit.export(nn.Linear(4, 4), tmp_path / "m.lam", lamina.randn(2, 4), levels=LEVEL)
     assert list(tmp_path.iterdir()) == []
+
+
+class Squeezed(nn.Module):
+    """What is scaled by a mean, which is summed in another order when it is compiled."""
+
+    def __init__(self):
+        super().__init__()
+        self.deep, self.gate, self.last = (
+            nn.Conv2d(16, 16, 3, 1, 1),
+            nn.Conv2d(16, 16, 1),
+            nn.Conv2d(16, 1, 1),
+        )
+
+    def forward(self, x):
+        x = F.silu(self.deep(x))
+        return self.last(x * F.sigmoid(self.gate(x.mean((2, 3), keepdim=True))))
+
+
+@pytest.mark.parametrize("suffix", [".lam", ".so"])
+def test_what_rounds_to_steps_is_compared_by_its_noise(tmp_path, monkeypatch, suffix):
+    """A number at a half falls to either side: the file is right, though it differs by more than eps."""
+    lamina.manual_seed(1)
+    x = lamina.randn(2, 16, 96, 96)
+    made = lamina.quantize(Squeezed(), [x], observer="minmax")
+    jit.export(made, tmp_path / f"m{suffix}", x, levels=LEVEL)
+    real = jit.export.__globals__["frozen"]
+
+    def wrong(*given):
+        graph, weights = real(*given)
+        return graph, {name: -w if w.dtype == np.int8 else w for name, w in weights.items()}
+
+    monkeypatch.setattr("lamina.exchange.c_library.writing.frozen", wrong)  # imports it: the next after it
+    monkeypatch.setitem(jit.export.__globals__, "frozen", wrong)
+    with pytest.raises(ExportError, match="result 0 of the file is not the function's"):
+        jit.export(made, tmp_path / f"wrong{suffix}", x, levels=LEVEL)
+
+
+def test_noise_is_no_excuse_for_other_results():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(1000).astype(np.float32)
+    one = np.where(np.arange(1000) == 7, a + 0.03, a)  # a step of 255
+    compare([a], [one], True)
+    hole = np.where(np.arange(1000) == 7, np.nan, a)
+    compare([hole], [np.where(np.isnan(hole), hole, one)], True)
+    for expected, given in [(a, -a), (a, a * 2), (a, hole), (hole, a), (a, a[:999])]:
+        with pytest.raises(ExportError, match="is not the function's"):
+            compare([expected], [given], True)
+    for expected, given, steps in [(a, one, False), (np.arange(3), np.arange(3) + 1, True)]:
+        with pytest.raises(ExportError, match="is not the function's"):
+            compare([expected], [given], steps)
 
 
 def test_an_export_that_is_killed_leaves_one_file_that_saves_know(tmp_path, monkeypatch):
