@@ -14,6 +14,7 @@ from ..runtime import Tensor
 from ..runtime.tensor import tensor_of
 
 Call = tuple[tuple, dict[str, Any]]
+BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def calls_of(model: Any, data: Any) -> Iterator[Call]:
@@ -51,11 +52,21 @@ def _tensor(x: Any) -> Any:
 
 def _needed(model: Any) -> int:
     """How many arguments by place a model must be given; 0 where any number may be."""
+    parameters = _parameters(model)
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return 0
+    return sum(p.kind in BY_PLACE and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def by_place(model: Any) -> tuple[str, ...]:
+    """The names of the arguments that a model takes by place."""
+    return tuple(p.name for p in _parameters(model) if p.kind in BY_PLACE)
+
+
+def _parameters(model: Any) -> list[inspect.Parameter]:
+    """The parameters of a model's call; none where Python can't tell."""
     try:
-        parameters = inspect.signature(model.forward if isinstance(model, Module) else model).parameters
+        called = inspect.signature(model.forward if isinstance(model, Module) else model)
     except (TypeError, ValueError):
-        return 0
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values()):
-        return 0
-    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters.values())
+        return []
+    return [*called.parameters.values()]

@@ -12,11 +12,13 @@ from ..ir.errors import LaminaError
 from ..ir.graph import Graph, Value
 from ..ir.interpret import interpret
 from ..jit.export import BEFORE, ExportError, captured
+from ..jit.pytree import flatten
 from ..jit.trace import TracedFunction
 from ..nn import Module
 from ..passes.graphs.freeze import freeze
 from ..runtime import Tensor
 from ..runtime.tensor import tensor_of
+from .calling import by_place
 from .graph_module import Leaf, Recorded, Weight
 from .schemes import QuantizationError
 
@@ -81,7 +83,8 @@ def record(
         Weight(name, np.array(array), trained)
         for (name, trained), array in zip(names, interpret(first, *arrays), strict=True)
     )
-    return Recorded(rest, weights, _structure((args, kwargs), [0]), found.outputs)
+    shape, _ = flatten(found.expected)
+    return Recorded(rest, weights, _structure((args, kwargs), [0]), found.outputs, by_place(model), shape)
 
 
 def _recordable(given: Any) -> Any:

@@ -107,6 +107,7 @@ def convert(prepared: Prepared) -> Quantized:
         )
     if not prepared.calibrated:
         raise QuantizationError("convert: the ranges are not known", "prepare(model, data) learns them")
+    prepared.need_finite()
     with no_grad():
         return _Conversion(prepared).made()
 
@@ -146,7 +147,8 @@ class _Conversion:
         weights = self._used(graph)
         p = self.prepared
         graph = graph.replace(params=(*graph.params[: self.count], *weights))
-        recorded = Recorded(graph, tuple(weights.values()), p.arguments, p.outputs)
+        arrays = tuple(weights.values())
+        recorded = Recorded(graph, arrays, p.arguments, p.outputs, p.argument_names, p.returned)
         made = Quantized(recorded, self.layers, self.points.kept)
         made.train(p.training)
         return made

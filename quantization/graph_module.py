@@ -7,7 +7,7 @@ It runs eagerly, differentiates, traces (for sizes that are symbols too), export
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,13 +39,16 @@ class Recorded:
 
     graph: of the tensors among the arguments, in order, then of weights.  arguments: the structure of
     (positional arguments, those by name), with `Leaf` where a tensor stands.  outputs: that of the results: a
-    result's number, ["tuple" or "list", ...], ["dict", [key, ...], ...] or ["value", x].
+    result's number, ["tuple" or "list", ...], ["dict", [key, ...], ...] or ["value", x].  names: of the
+    arguments that the model takes by place.  returned: the classes of the results, as pytree has them.
     """
 
     graph: Graph
     weights: tuple[Weight, ...]
     arguments: Any
     outputs: Any
+    names: tuple[str, ...] = ()
+    returned: Any = None
 
 
 class Leaf(NamedTuple):
@@ -87,6 +90,7 @@ class GraphModule(Module):
     def __init__(self, recorded: Recorded):
         super().__init__()
         self.graph, self.arguments, self.outputs = recorded.graph, recorded.arguments, recorded.outputs
+        self.argument_names, self.returned = recorded.names, recorded.returned
         self.paths = []
         for weight in recorded.weights:
             kept = tensor_of(weight.array)
@@ -149,7 +153,7 @@ class GraphModule(Module):
     def run(self, args: tuple, kwargs: dict[str, Any], seen: Callable[[int, Any], Any] | None) -> Any:
         """Run the graph.  seen: is told each value as it is made, by its slot, and says what is read."""
         tensors: list[Any] = [None] * self._count
-        self._take(self.arguments, (args, kwargs), tensors)
+        self._take(self.arguments, self._spelled(args, kwargs), tensors)
         sizes: dict[str, Any] = {}
         for at, x in enumerate(tensors):
             self._fit(at, x, sizes)
@@ -176,7 +180,7 @@ class GraphModule(Module):
             for slot in step.free:
                 values.pop(slot, None)
         found = [known if slot < 0 else made.get(slot, values.get(slot)) for slot, known in self._results]
-        return _built(self.outputs, found)
+        return _classed(self.returned, _built(self.outputs, found))
 
     def weight(self, path: str) -> Any:
         """A parameter or buffer as the graph reads it."""
@@ -185,11 +189,26 @@ class GraphModule(Module):
             owner = getattr(owner, part)
         return owner
 
+    def _spelled(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Arguments by place or by name as they were when the graph was recorded."""
+        names, by_name = self.argument_names, dict(kwargs)
+        count = len(self.arguments[0])
+        moved = dict(zip(names[count:], args[count:]))
+        if moved.keys() <= self.arguments[1].keys() - kwargs.keys() and len(moved) == len(args[count:]):
+            args, by_name = args[:count], by_name | moved
+        for name in names[len(args) : count]:
+            if name not in by_name:
+                break
+            args = (*args, by_name.pop(name))
+        return args, by_name
+
     def _take(self, structure: Any, given: Any, tensors: list[Any]) -> None:
         """Put the tensors among arguments at their numbers.  Raises QuantizationError for what differs."""
         if isinstance(structure, Leaf):
             if not isinstance(given, Tensor):
-                given = tensor_of(np.asarray(given))
+                number = isinstance(given, (bool, int, float))  # as numbers go: it has no dtype of its own
+                dtype = self._dtypes[structure.number].numpy if number else None
+                given = tensor_of(np.asarray(given, dtype))
             tensors[structure.number] = given
         elif isinstance(structure, (tuple, list)):
             if not isinstance(given, (tuple, list)) or len(given) != len(structure):
@@ -200,7 +219,7 @@ class GraphModule(Module):
             for part, x in zip(structure, given):
                 self._take(part, x, tensors)
         elif isinstance(structure, dict):
-            if not isinstance(given, dict) or [*given] != [*structure]:
+            if not isinstance(given, dict) or given.keys() != structure.keys():
                 raise QuantizationError(
                     f"the model was recorded with {_described(structure)}, not {_described(given)}",
                     "quantize it with data of the kind that it is called with",
@@ -225,9 +244,12 @@ class GraphModule(Module):
                 elif sizes[name] != n:
                     fits = False
         if not fits:
+            dtype = self._dtypes[at]
             raise QuantizationError(
                 f"the model was recorded for an argument {self.graph.params[at].type}, not {x._meta}",
-                "say which sizes change: quantize(dynamic={0: {0: 'batch', 2: 'height'}})",
+                "say which sizes change: quantize(dynamic={0: {0: 'batch', 2: 'height'}})"
+                if x.dtype is dtype
+                else f"cast it: x.to({dtype})",
             )
 
     # ---- copies
@@ -350,3 +372,18 @@ def _built(outputs: Any, found: Sequence[Any]) -> Any:
         return {name: _built(item, found) for name, item in items}
     made: Iterable[Any] = [_built(item, found) for item in items]
     return made if kind == "list" else tuple(made)
+
+
+def _classed(shape: Any, made: Any) -> Any:
+    """Results in the classes that the model returned them in: named tuples and dataclasses too."""
+    if shape is None:
+        return made
+    kind, names, shapes = shape
+    items = made.values() if isinstance(made, dict) else made
+    parts = [_classed(each, item) for each, item in zip(shapes, items, strict=True)]
+    if isinstance(names, int):
+        return kind(parts)
+    if issubclass(kind, tuple):
+        return kind(*parts)
+    named = dict(zip(names, parts, strict=True))
+    return kind(**named) if is_dataclass(kind) else kind(named)

@@ -108,20 +108,25 @@ class Prepared(GraphModule):
         self.faking = True
         self.calibrated = False
         self.points = points_of(self.graph, self._weights(), chosen)
-        self._need_finite()
         self.ranges = Module()
         for at in range(len(self.points.values)):
             self.ranges.add_module(str(at), Point())
         self._look_up()
+        self.need_finite()
 
     def _weights(self) -> dict[Value, str]:
         return dict(zip(self.graph.params[self._count :], self.paths, strict=True))
 
-    def _need_finite(self) -> None:
-        """Raises QuantizationError for a layer with a weight or bias that has no scale."""
+    def need_finite(self) -> None:
+        """Raises QuantizationError for a layer with a weight, bias or range that has no scale."""
         for layer in self.points.layers:
-            for what, path in (("the weight", layer.weight), ("the bias", layer.bias)):
-                if path is not None and not np.isfinite(super().weight(path).detach().numpy()).all():
+            point = getattr(self.ranges, str(layer.point))
+            weights = [("the weight", layer.weight), ("the bias", layer.bias)]
+            numbers = [
+                (what, super(Prepared, self).weight(path)) for what, path in weights if path is not None
+            ]
+            for what, x in (*numbers, ("the range", point.low), ("the range", point.high)):
+                if not np.isfinite(x.detach().numpy()).all():
                     raise not_finite(what, layer.name)
 
     def _look_up(self) -> None:

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -457,3 +459,61 @@ def test_reasons_name_what_can_be_done(residual, data):
     for call, said in cases:
         with pytest.raises((quantization.QuantizationError, ArgumentError), match=said):
             call()
+
+
+class Answer(NamedTuple):
+    score: lamina.Tensor
+    parts: dict
+
+
+@dataclass
+class Record:
+    score: lamina.Tensor
+    nothing: None = None
+
+
+class Named(nn.Module):
+    """Takes arguments by place and by name, and returns classes of its own."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer, self.kind = nn.Linear(8, 8), kind
+
+    def forward(self, x, y, *, by=1.0):
+        score = self.layer(x) * by - y
+        return Answer(score, {"twice": [score * 2, None]}) if self.kind is Answer else Record(score)
+
+
+@pytest.mark.parametrize("kind", [Answer, Record])
+def test_results_are_of_the_models_classes(kind):
+    x = lamina.randn(3, 8)
+    made = lamina.quantize(Named(kind), [(x, x)])
+    for model in (made, copy.deepcopy(made), pickle.loads(pickle.dumps(made)), lamina.jit.trace(made)):
+        with lamina.no_grad():
+            found = model(x, x)
+        assert type(found) is kind and found.score.shape == (3, 8)
+    prepared = quantization.prepare(Named(kind), [(x, x)])
+    assert type(prepared(x, x)) is kind
+
+
+def test_arguments_are_spelled_as_one_likes():
+    x, y, by = lamina.randn(3, 8), lamina.randn(3, 8), lamina.tensor(2.0)
+    for data in ({"by": by, "x": x, "y": y}, {"y": y, "x": x, "by": by}):
+        made = lamina.quantize(Named(Answer), data)
+        wanted = made(x=x, y=y, by=by).score
+        for found in (made(x, y, by=by), made(x, by=by, y=y), made(by=by, y=y, x=x), made(x, y, by=2.0)):
+            assert found.score.equal(wanted)
+    by_place = lamina.quantize(Named(Answer), [(x, y)])
+    assert by_place(y=y, x=x).score.equal(by_place(x, y).score)
+    for given, named in [((x,), {}), ((x, y, by), {}), ((x, y), {"x": x}), ((x, y), {"z": x})]:
+        with pytest.raises(quantization.QuantizationError, match="was recorded with"):
+            by_place(*given, **named)
+    with pytest.raises(quantization.QuantizationError, match=r"cast it: x\.to\(lamina\.float32\)"):
+        by_place(x.double(), y)
+
+
+def test_a_prepared_model_that_diverged_is_not_converted(residual, data):
+    prepared = quantization.prepare(residual, data, observer="moving")
+    prepared(data[0] / 0.0)
+    with pytest.raises(quantization.QuantizationError, match="the range of stem is not finite"):
+        quantization.convert(prepared.eval())
