@@ -75,7 +75,7 @@ def points_of(graph: Graph, weights: Mapping[Value, str], chosen: Layers) -> Poi
             continue
         weight, bias = ([*node.inputs[1:], None])[:2]
         turn = node.op.name == "matmul"
-        if turned.setdefault(weight, turn) is not turn:  # type: ignore[arg-type]
+        if turned.setdefault(weight, turn) is not turn:
             found.kept[name] = "another layer reads its weight the other way round"
             continue
         found.moved |= {*moved}

@@ -7,7 +7,7 @@ It runs eagerly, differentiates, traces (for sizes that are symbols too), export
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..ir.graph import Constant, Graph, Node, Value
 from ..ir.ops.join import cat
 from ..ir.size import size
 from ..ir.text import parse
+from ..jit.pytree import DICTS
 from ..nn import Buffer, Module, Parameter
 from ..runtime import Tensor, ops
 from ..runtime.dispatch import run_general
@@ -386,4 +387,4 @@ def _classed(shape: Any, made: Any) -> Any:
     if issubclass(kind, tuple):
         return kind(*parts)
     named = dict(zip(names, parts, strict=True))
-    return kind(**named) if is_dataclass(kind) else kind(named)
+    return kind(named) if kind in DICTS else kind(**named)

@@ -59,6 +59,7 @@ class _Layers:
     def __init__(self, graph: Subgraph):
         self.constants = {n: a for n, a in graph.constants.items() if n not in graph.inputs}
         self.makers = {name: node for node in graph.nodes for name in node.outputs}
+        self.taken = {*graph.constants, *graph.inputs, *self.makers}
         self.made: dict[str, np.ndarray] = {}
 
     def known(self, name: str, depth: int = 4) -> np.ndarray | None:
@@ -115,11 +116,21 @@ class _Layers:
         while f"{name}.weight" in self.made:  # a weight of several layers
             name += "_"
         arrays = {"weight": weight, "bias": bias, "input_scale": scale.reshape(()), "weight_scale": by_output}
-        names = {part: f"{name}.{part}" for part, array in arrays.items() if array is not None}
+        names = {
+            part: self.free(f"{name}.{part}", array) for part, array in arrays.items() if array is not None
+        }
         self.made |= {names[part]: array for part, array in arrays.items() if array is not None}
         inputs = (image.inputs[0], *(names.get(part, "") for part in arrays))
         attrs = {**node.attrs, "zero_point": int(zero.reshape(())), "signed": int(zero.dtype == np.int8)}
         return replace(node, op=LAYERS[node.op], domain=DOMAIN, inputs=inputs, attrs=attrs)
+
+    def free(self, name: str, array: np.ndarray) -> str:
+        """A name for a constant that is no other value's of the model: others may read that one."""
+        while (name in self.taken and not _same(self.constants.get(name), array)) or (
+            name in self.made and not _same(self.made[name], array)
+        ):
+            name += "_"
+        return name
 
     def weight(self, node: Node, rows: Node) -> tuple[np.ndarray, np.ndarray] | None:
         """A layer's weight, i8 with outputs first, and a scale for each."""
@@ -154,6 +165,10 @@ class _Layers:
             return False
         whole = np.rint(real.reshape(-1).astype(np.float64) / steps)
         return whole.astype(np.int32) if np.abs(whole).max(initial=0.0) < 2.0**31 else False
+
+
+def _same(a: np.ndarray | None, b: np.ndarray) -> bool:
+    return a is not None and a.dtype == b.dtype and np.array_equal(a, b)
 
 
 def _is_linear(node: Node) -> bool:

@@ -270,7 +270,8 @@ def _tried(path: str, found: Captured) -> None:
         for a, b in zip(wanted, results, strict=True):
             if a.dtype != b.dtype:
                 raise ExportError(f"export: the model returns {b.dtype}, not {a.dtype}")
-            compare(*([x] for x in _comparable(a, b)), steps=rounds(found.graph))
+            a, b = _comparable(a, b)
+            compare([a], [b], rounds(found.graph))
 
 
 def _trials(found: Captured) -> Iterator[tuple[list[np.ndarray], Any]]:

@@ -164,3 +164,25 @@ def test_models_of_swapped_layers(tmp_path):
         bound = 1 / 255 if scheme == "int8-dynamic" else 1e-5
         wanted = made(x).detach().numpy()
         assert np.abs(found - wanted).max() <= bound * np.abs(wanted).max()
+
+
+class Twice(nn.Module):
+    """A layer that is called twice beside one whose name its second call might get."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.layer_2 = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer_2(self.layer(self.layer(x).relu()).relu())
+
+
+def test_constants_of_layers_take_nobodys_name(tmp_path):
+    """What a layer is made of is named after its weight: a scale of another layer may have the name."""
+    lamina.manual_seed(0)
+    x = lamina.randn(64, 8)
+    made = lamina.quantize(Twice(), [x])
+    lamina.jit.export(made, tmp_path / "model.onnx", x)
+    found, wanted = lamina.onnx.load(tmp_path / "model.onnx")(x), made(x)
+    step = wanted.abs().max() / 255
+    assert (found - wanted).abs().max() <= step
