@@ -14,7 +14,10 @@ import numpy as np
 
 from ..ir.dims import Dim
 from ..ir.graph import Constant, Graph, Node, Value
+from ..ir.indices import NEW, whole
+from ..ir.ops.along import index_select
 from ..ir.ops.join import cat
+from ..ir.ops.view import basic_index
 from ..ir.size import size
 from ..ir.text import parse
 from ..jit.pytree import DICTS
@@ -138,7 +141,11 @@ class GraphModule(Module):
             made = _formula(attrs["value"])
             return Step(_number, None, (), False, {"value": made}, True, outputs, free)
         joined = op is cat
-        if called is None or op.name not in ops.FUNCTIONS:
+        if op is basic_index:
+            called, function, general = {"index": _index_of(node)}, _indexed, None
+        elif op is index_select:
+            called, function, general = attrs, _selected, None
+        elif called is None or op.name not in ops.FUNCTIONS:
             called, function, general = attrs, run_general, op
         else:
             function, general = ops.FUNCTIONS[op.name], None
@@ -360,6 +367,26 @@ def _of_two(atom: tuple, sizes: Mapping[str, Any]) -> Any:
 
 def _number(value: Any) -> Any:
     return value
+
+
+# Two functions that are not called by their operands and attributes, as a user calls them: a tracer follows
+# these for sizes that are symbols.
+def _indexed(input: Tensor, index: tuple) -> Tensor:
+    return input[tuple([None if n == NEW else n[1] if n[0] == "int" else slice(*n[1:]) for n in index])]
+
+
+def _selected(input: Tensor, index: Tensor, dim: int) -> Tensor:
+    return ops.FUNCTIONS["index_select"](input, dim, index)
+
+
+def _index_of(node: Node) -> tuple:
+    """An index in which what takes all of a dimension says no size."""
+    source: Any = node.inputs[0]
+    sizes, index = iter(source.shape), []
+    for item in node.attrs["index"]:
+        all_of_it = item != NEW and item == whole(next(sizes))
+        index.append(("slice", None, None, None) if all_of_it else item)
+    return tuple(index)
 
 
 def _built(outputs: Any, found: Sequence[Any]) -> Any:

@@ -517,3 +517,26 @@ def test_a_prepared_model_that_diverged_is_not_converted(residual, data):
     prepared(data[0] / 0.0)
     with pytest.raises(quantization.QuantizationError, match="the range of stem is not finite"):
         quantization.convert(prepared.eval())
+
+
+class Parts(nn.Module):
+    """Takes its images apart: by chunks, by numbers, by steps, by indices (what Upsample does)."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.wide, self.last = nn.Upsample(scale_factor=2), nn.Conv2d(3, 6, 1), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        a, b = self.wide(x).chunk(2, 1)
+        (c,) = a.unsqueeze(0).unbind(0)
+        return self.last(self.up(c * b[:, :, ::1, 0:16]))[:, 1:, None, 2]
+
+
+def test_parts_are_taken_for_any_batch(data, tmp_path):
+    lamina.manual_seed(0)
+    made = lamina.quantize(Parts(), data)
+    path = tmp_path / "model.lam"
+    lamina.jit.export(made, path, data[0], dynamic={0: {0: "batch"}}, levels=["x86-64-v2"])
+    few = data[0][:3].clone()
+    found = lamina.jit.load(path)(few)
+    assert found.shape == (3, 3, 1, 30) and decibels(made(few), found) > 40
