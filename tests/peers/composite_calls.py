@@ -357,6 +357,7 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
 }
 _COMPLEX = "of complex numbers: test_torch_complex.py compares it"
 WITHOUT = {
+    "_int_mm": "needs matrices of 8-bit integers: test_torch_bytes.py compares it",
     **dict.fromkeys("cdouble cfloat conj imag linalg_eigvals polar real stft istft".split(), _COMPLEX),
     **dict.fromkeys(
         ("is_conj", "is_neg", "resolve_conj", "resolve_neg"), "says or does nothing: " + _COMPLEX
