@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, wraps
 from typing import Any
@@ -226,14 +227,10 @@ def identity(target: Target) -> str:
 def emit_object(text: str, target: Target) -> bytes:
     """The text as an object file.  Raises KernelError where LLVM refuses it, or memory is short."""
     headroom.require(headroom.to_compile(text), "compile")
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
-    except RuntimeError as error:
-        raise KernelError("LLVM refuses the emitted text", str(error).strip()) from error
     emitter = _emitter(target)  # before: what sets LLVM up may run apart as well, and gives the lock back
-    with _LOCK, asked_options(text):  # which hold for all of the process
-        return emitter.emit_object(module)
+    with _checked(text, llvm.create_context()) as module:
+        with _LOCK, asked_options(text):  # which hold for all of the process
+            return emitter.emit_object(module)
 
 
 @apart
@@ -241,18 +238,37 @@ def emit_position_independent(texts: Iterable[str], target: Target) -> bytes:
     """The modules of these texts as one object file, fit for a shared object."""
     texts = [*texts]
     headroom.require(sum(map(headroom.to_compile, texts)), "compile")
-    context = llvm.create_context()
-    whole = llvm.parse_assembly("", context)
-    try:
-        for text in texts:
-            whole.link_in(llvm.parse_assembly(text, context))
-        whole.verify()
-    except RuntimeError as error:
-        raise KernelError("LLVM refuses the emitted text", str(error).strip()) from error
     compiler = _kind(target).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
-    return compiler.emit_object(whole)
+    context = llvm.create_context()
+    with _checked("", context, *texts) as whole:
+        return compiler.emit_object(whole)
+
+
+@contextmanager
+def _checked(text: str, context: llvm.ContextRef, *others: str) -> Iterator[llvm.ModuleRef]:
+    """The module of a text and of others that are linked to it, in a context of its own.  Raises KernelError.
+
+    It is freed here: an error keeps its frames, and of what these hold the collector may free the context
+    before the module, which ends the process.
+    """
+    try:
+        module = llvm.parse_assembly(text, context)
+    except RuntimeError as error:
+        raise _refused(error) from error
+    with module:
+        try:
+            for other in others:
+                module.link_in(llvm.parse_assembly(other, context))
+            module.verify()
+        except RuntimeError as error:
+            raise _refused(error) from error
+        yield module
+
+
+def _refused(error: RuntimeError) -> KernelError:
+    return KernelError("LLVM refuses the emitted text", str(error).strip())
 
 
 @cache

@@ -129,3 +129,32 @@ def test_code_is_made_where_no_more_threads_can_be_had(monkeypatch):
     monkeypatch.setattr(_thread, "start_new_thread", start)
     binding._emitter.cache_clear()  # which is made on the way, where no other test has
     assert binding.emit_object(TEXT, binding.host_target()).startswith(binding.ELF)
+
+
+REFUSED = """
+import gc
+from lamina.ir.errors import KernelError
+from lamina.passes.llvm import binding
+
+target = binding.host_target()
+texts = {
+    "defined twice": ["define void @f() {\\n  ret void\\n}\\n"] * 2,
+    "not verified": ["define i32 @f() {\\n  %x = add i32 %y, 1\\n  %y = add i32 %x, 1\\n  ret i32 %y\\n}\\n"],
+}
+for given in texts.values():
+    for make in (binding.emit_position_independent, lambda given, _: binding.emit_object(given[0], target)):
+        for _ in range(3):
+            try:
+                make(given, target)
+            except KernelError as error:  # whose frames hold the module and its context, in a circle
+                kept = [error]
+                kept.append(kept)
+                del error
+            kept = None
+            gc.collect()
+"""
+
+
+def test_a_refused_module_is_freed_before_its_context():
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
