@@ -13,7 +13,8 @@ import ast
 import inspect
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..ir.dims import Condition, Dim, bounds, limits, maximum, minimum, substitute, symbol, symbols_of
@@ -26,7 +27,7 @@ from ..runtime import Tensor
 from . import pytree
 from .artifact import MOST, ExportError, Need, Range, Sizes
 from .observe.parts import place_text
-from .observe.sizes import LEAST, mark
+from .observe.sizes import LEAST, mark, without_marks
 from .recording import Recording
 
 Wanted = list[tuple[Tensor, int, Range]]
@@ -145,10 +146,13 @@ def _dimension(path: str, x: Tensor, dim: Any, said: Any) -> tuple[Tensor, int, 
     return x, at, Range(name, low, high, bool(ends))
 
 
-def mark_all(wanted: Wanted) -> None:
-    """Have the next recording take these sizes for symbols."""
-    for x, dim, said in wanted:
-        mark(x, dim, said.low, None if said.high == MOST else said.high)
+@contextmanager
+def marked(tensors: Iterable[Tensor], wanted: Wanted) -> Iterator[None]:
+    """Have recordings made within this take these sizes of tensors for symbols, and no others of theirs."""
+    with without_marks(tensors):
+        for x, dim, said in wanted:
+            mark(x, dim, said.low, None if said.high == MOST else said.high)
+        yield
 
 
 # ---- what the function needs -------------------------------------------------------------------------------

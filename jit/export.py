@@ -36,7 +36,7 @@ from ..runtime.modes import no_grad
 from ..runtime.tensor import tensor_of
 from . import artifact, backend, pytree, tuning
 from .artifact import ExportError, Sizes
-from .dynamic import Wanted, labels, mark_all, named, opened
+from .dynamic import Wanted, labels, marked, named, opened
 from .loaded import Loaded, graph_of
 from .recording import Ready, Recording
 from .replay import Call
@@ -164,8 +164,7 @@ def captured(
     wanted = named(function, example, dynamic or {})
     plain = function.__wrapped__ if isinstance(function, TracedFunction) else function
     traced = function if isinstance(function, TracedFunction) and not wanted else trace(plain)
-    mark_all(wanted)  # a recording is made for them
-    with no_grad():
+    with no_grad(), marked(_tensors(example), wanted) if wanted else nullcontext():
         expected = traced.call_for_code(*example)
     recording, call = _recorded(traced, example, sized=not wanted)
     recording, arrays = _in_order(recording, call, example)

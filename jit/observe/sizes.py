@@ -12,7 +12,8 @@ import math
 import operator
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import inf
 from typing import Any
 
@@ -69,6 +70,21 @@ def mark(x: Tensor, dim: int, low: int, high: int | None) -> None:
     if known is None or known[0]() is not x:
         known = _marked[key] = weakref.ref(x, lambda _: _marked.pop(key, None)), {}
     known[1][at] = (low, high)
+
+
+@contextmanager
+def without_marks(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Within this, tensors have no marks but those that are made meanwhile; behind it those from before."""
+    kept = {id(x): _marked.get(id(x)) for x in tensors}
+    try:
+        for key in kept:
+            _marked.pop(key, None)
+        yield
+    finally:
+        for key, known in kept.items():
+            _marked.pop(key, None)
+            if known is not None and known[0]() is not None:
+                _marked[key] = known
 
 
 class Sizes:

@@ -353,3 +353,17 @@ def test_a_file_tells_its_ranges_and_checks_without_running(native, tmp_path):
             model.check(wrong)
     with pytest.raises(TypeError, match="convert it"):
         model.check(lamina.ones(4, 3, dtype=lamina.int64))
+
+
+def test_exporting_leaves_no_marks_on_the_example(tmp_path):
+    """Sizes that were named for one file are none of the next one's, nor of functions traced later."""
+    x, path = lamina.randn(3, 5), tmp_path / "model.lam"
+    jit.export(lambda x: x * 2, path, x, dynamic={0: {1: "columns"}}, levels=LEVEL)
+    jit.export(lambda x: x * 2, path, x, dynamic={0: {0: "rows"}}, levels=LEVEL)
+    assert jit.load(path)(lamina.randn(7, 5)).shape == (7, 5)
+    jit.mark_dynamic(x, 1)  # the user's own is there before and after, and not within
+    jit.export(lambda x: x * 2, path, x, dynamic={0: {0: "rows"}}, levels=LEVEL)
+    traced = jit.trace(lambda x: x * 2)
+    for columns in (5, 6, 7):
+        traced(x if columns == 5 else lamina.randn(3, columns))
+    assert traced.counts()["recorded"] == 1
