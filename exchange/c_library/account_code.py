@@ -110,7 +110,7 @@ class _Texts:
         self.lines: list[str] = []
 
     def of(self, words: str) -> str:
-        data = words.encode() + b"\0"
+        data = words.encode(errors="backslashreplace") + b"\0"
         body = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in data)
         self.lines.append(f'@lamina_text{len(self.lines)} = internal constant [{len(data)} x i8] c"{body}"')
         return f"ptr @lamina_text{len(self.lines) - 1}"

@@ -112,12 +112,19 @@ int {name}_load(const char *path);"""
 
 def _words(text: str) -> str:
     """Fit to stand in a comment."""
-    return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("\n", " ")
+    for marks in ("*/", "/*", "??"):  # two question marks begin a trigraph
+        text = text.replace(marks, f"{marks[0]} {marks[1]}")
+    return "".join(c if c.isprintable() else " " for c in text.replace("\\", "/"))
 
 
 def _quoted(text: str) -> str:
-    """Fit to stand in a string of C."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """Fit to stand in a string of C.
+
+    What is not printed in ASCII is octal numbers of three digits, behind which any character may follow.
+    """
+    data = text.encode(errors="backslashreplace")
+    escaped = (f"\\{chr(c)}" if c in b'"\\?' else chr(c) if 32 <= c < 127 else f"\\{c:03o}" for c in data)
+    return "".join(escaped)
 
 
 def _listed(title: str, ports: tuple[Port, ...], interface: Interface) -> Iterator[str]:

@@ -11,7 +11,7 @@ from ...ir.errors import ArgumentError
 from ...ir.graph import Value
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.types import NUMPY
-from ...jit.artifact import MOST, Need, Sizes
+from ...jit.artifact import LEVELS, MOST, Need, Sizes
 
 # By element type: what C has for it.  Half floats are their bits.
 C_TYPES = {
@@ -30,6 +30,8 @@ TAKEN = frozenset(
     xor_eq linux unix errno stdin stdout stderr EOF NULL I assert int8_t int16_t int32_t int64_t uint8_t
     uint16_t size_t inputs outputs sizes""".split()
 )
+
+LONGEST = 100  # characters of a library's name
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,10 @@ def _identifier(label: str, taken: set[str]) -> str:
     """A name that C takes, not yet taken: `table['a']` is table_a."""
     plain = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_") or "x"
     plain = f"x{plain}" if plain[0].isdigit() else plain
-    number, name = 2, plain if plain not in TAKEN else f"{plain}_"
+    is_macro = (
+        len(plain) > 1 and plain == plain.upper()
+    )  # as INT64_MAX, and DIGITS_INPUTS of the header itself
+    number, name = 2, f"{plain}_" if is_macro or plain in TAKEN else plain
     while name in taken:
         number, name = number + 1, f"{plain}_{number}"
     taken.add(name)
@@ -162,13 +167,20 @@ def library_name(said: str | None, stem: str) -> str:
     name = said
     if name is None:
         plain = re.sub(r"\W+", "_", stem.removeprefix("lib"), flags=re.ASCII).strip("_") or "model"
-        name = f"m{plain}" if plain[0].isdigit() else plain
-    if re.fullmatch(r"[A-Za-z]\w{0,99}", name, re.ASCII) is None or name == "lamina":
+        name = (f"m{plain}" if plain[0].isdigit() else plain)[:LONGEST]
+    inner = name == "lamina" or name.startswith(tuple(map(level_prefix, LEVELS)))
+    if inner or re.fullmatch(rf"[A-Za-z]\w{{0,{LONGEST - 1}}}", name, re.ASCII) is None:
         raise ArgumentError(
             f"export(name): a name in C begins with a letter, which letters, digits and _ follow: {name!r}",
-            "and lamina is what the library's inner names begin with",
+            f"of up to {LONGEST} characters",
+            "and lamina, alone or with a level of CPU, is what the library's inner names begin with",
         )
     return name
+
+
+def level_prefix(level: str) -> str:
+    """What the inner names of a level's code begin with."""
+    return f"lamina_{level.replace('-', '_')}"
 
 
 def output_labels(tree: Any) -> dict[int, str]:

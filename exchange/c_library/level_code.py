@@ -15,26 +15,22 @@ from ...jit.artifact import ProgramCode
 from ...passes.llvm.formulas import DECLARED, Formulas
 from ...passes.llvm.link import Linked
 from ...passes.llvm.native_manifest import ARENA, FIRST, MOST, POOL
-from .interface import Interface
+from .interface import Interface, level_prefix
 
 NO_LIMIT = 1 << 30  # of threads: the pool has one
 
 
 def arena_symbol(level: str) -> str:
-    return f"{_prefix(level)}_arena"
+    return f"{level_prefix(level)}_arena"
 
 
 def run_symbol(level: str) -> str:
-    return f"{_prefix(level)}_run"
+    return f"{level_prefix(level)}_run"
 
 
 def entry_prefix(level: str) -> str:
     """What the names of the program's own functions begin with."""
-    return f"{_prefix(level)}_main"
-
-
-def _prefix(level: str) -> str:
-    return f"lamina_{level.replace('-', '_')}"
+    return f"{level_prefix(level)}_main"
 
 
 def text(

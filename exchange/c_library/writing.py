@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,13 +101,12 @@ def write(
     library = made.library(interface.levels, name_of_file)
     if usable:
         tried(interface, library, beside, tries, leaves, usable[0], steps)
+    written = {path: library, header: header_text.text(interface).encode()}
     if weights is not None:
-        with replacing(os.fspath(weights)) as file:
-            file.write(made.weights)
-    with replacing(path) as file:
-        file.write(library)
-    with replacing(header) as file:
-        file.write(header_text.text(interface).encode())
+        written[os.fspath(weights)] = made.weights
+    with ExitStack() as all_of_them:  # each takes its place when all are written, so that they go together
+        for each, data in written.items():
+            all_of_them.enter_context(replacing(each)).write(data)
 
 
 def _levels(levels: Sequence[str] | None) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -227,8 +229,10 @@ def test_what_python_must_do_is_refused(path):
 def test_names_and_levels_that_can_not_be(path):
     with pytest.raises(ArgumentError, match="a name in C begins with a letter"):
         write(lambda x: x * 2, path, R(2), name="2x")
-    with pytest.raises(ArgumentError, match="lamina is what the library's inner names begin with"):
+    with pytest.raises(ArgumentError, match="is what the library's inner names begin with"):
         write(lambda x: x * 2, path.with_name("lamina.so"), R(2))
+    with pytest.raises(ArgumentError, match="alone or with a level of CPU"):
+        write(lambda x: x * 2, path, R(2), name="lamina_x86_64_v3")
     with pytest.raises(ArgumentError, match="is for one kind of processor"):
         write(lambda x: x * 2, path, R(2), levels=["x86-64-v3", "armv8-a"])
     with pytest.raises(ArgumentError, match="is none of"):
@@ -241,6 +245,8 @@ def test_names_and_levels_that_can_not_be(path):
         write(lambda x: x * 2, path, R(2), header=path.parent / "." / path.name)
     with pytest.raises(ExportError, match="is a folder, a pipe or a device"):
         write(lambda x: x * 2, path, R(2), header=path.parent)
+    with pytest.raises(FileNotFoundError):
+        write(lambda x: x * 2, path, R(2), header=path.parent / "nowhere" / "model.h")
     assert not path.exists()
 
 
@@ -262,11 +268,38 @@ def test_names_are_such_as_c_takes():
     assert library_name(None, "libmy-model.v2") == "my_model_v2"
     assert library_name(None, "3d") == "m3d"
     assert library_name("net", "other") == "net"
-    labels = ["x", "table['a']", "float", "x", "pair[0]", "größe", "9", "m_run"]
+    assert library_name(None, "n" * 200) == "n" * 100
+    labels = ["x", "table['a']", "float", "x", "pair[0]", "größe", "9", "m_run", "N", "M_INPUTS", "INT64_MAX"]
     inputs = [(label, Value(type_of(float32, (2,), "cpu"))) for label in labels]
     made = interface_of("m", inputs, [], None, ("x86-64-v3",), False)
     names = [port.name for port in made.inputs]
-    assert names == ["x", "table_a", "float_", "x_2", "pair_0", "gr_e", "x9", "m_run_2"]
+    assert names[:8] == ["x", "table_a", "float_", "x_2", "pair_0", "gr_e", "x9", "m_run_2"]
+    assert names[8:] == ["N", "M_INPUTS_", "INT64_MAX_"]
+
+
+HOSTILE = [
+    "ünïcödé", "int", "9", "a" * 200, 'q"u\\', "</script>", "*/ int x; /*", "x\ry", "x\ny", "??/", "/??)",
+    "\u202eabc", "\x00", "\ud800", "\u2028", "", "SIZE_MAX", "WEIRD_OUTPUTS", "WEIRD_OK", "weird_run", "%n",
+]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_a_header_is_c_whatever_names_there_are(path):
+    def every(table):
+        return {name: x + 1 for name, x in table.items()}
+
+    table = {name: R(2) for name in HOSTILE}
+    library = write(every, path, table, name="weird", dynamic={0: {"9": {0: "INT32_MAX"}}})
+    names = '#include <stdio.h>\n#include "model.h"\nint main(void) {\n'
+    names += "".join(f"    puts(WEIRD_OUTPUT{n}_NAME);\n" for n in range(len(HOSTILE)))
+    path.with_name("names.c").write_text(names + "    return 0;\n}\n")
+    flags = "-std=c99", "-Wall", "-Wextra", "-Wshadow", "-pedantic", "-Werror"
+    done = subprocess.run(["gcc", *flags, "names.c", "model.so", "-o", "names"], cwd=path.parent, text=True,
+                          capture_output=True)  # fmt: skip
+    assert not done.returncode, done.stderr
+    said = subprocess.run(["./names"], cwd=path.parent, capture_output=True,
+                          env={"LD_LIBRARY_PATH": str(path.parent)}).stdout  # fmt: skip
+    assert said == b"".join(port.name + b"\n" for port in library.outputs)
 
 
 def test_outputs_are_known_as_where_they_are_returned():
