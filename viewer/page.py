@@ -40,7 +40,7 @@ def write(shown: Shown, path: str | os.PathLike, time: bool) -> None:
     """Write a page.  time: whether kernels are timed."""
     data = page_data(shown, limits_of() if time and shown.subjects else None)
     with replacing(os.fspath(path)) as file:
-        file.write(page(shown.title, data).encode())
+        file.write(page(shown.title, data).encode(errors="xmlcharrefreplace"))
 
 
 def page_data(shown: Shown, limits: Limits | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ...ir.graph import Constant, Graph, Node, Value, substituted
+from ...ir.where import joined, origins
 from ...ir.write import need_values
 
 # Constants of up to this many bytes are compared by their bits, longer ones by being the same object.
@@ -38,17 +39,25 @@ def cse(graph: Graph, apart: AbstractSet[Value] = frozenset()) -> Graph:
     need_values("cse", graph)
     became = equal_constants(graph)
     first: dict[Hashable, Node] = {}
-    kept = []
+    kept: list[Node] = []
+    others: dict[Node, list[Any]] = {}  # where those are from that a node stands for beside itself
     for node in graph.nodes:
         node = substituted(node, became)
         own = any(v in apart for v in node.outputs)
         known = node if own else first.setdefault(key_of(node), node)
         if known is node:
             kept.append(node)
-        else:
-            became.update(zip(node.outputs, known.outputs, strict=True))
+            continue
+        became.update(zip(node.outputs, known.outputs, strict=True))
+        if origins(node.where):
+            others.setdefault(known, []).append(node.where)
     if not became:
         return graph
+    if others:
+        kept = [
+            node.replace(where=joined((*others[node], node.where))) if node in others else node
+            for node in kept
+        ]
     return graph.replace(nodes=kept, results=(became.get(v, v) for v in graph.results))
 
 

@@ -105,6 +105,11 @@ def test_json_inside_of_a_page_is_the_same_json_and_ends_nothing(name):
     assert json.loads(text) == {name: [name]} and not re.search("[<>&\u2028\u2029]", text) and text.isascii()
 
 
+def test_a_title_may_be_no_unicode(tmp_path):
+    jit.show(lambda x: x * 2, tmp_path / "x.html", lamina.ones(2), title="a\ud800", time=False)
+    assert "<title>a&#55296;" in (tmp_path / "x.html").read_text()
+
+
 def test_the_pages_own_places_are_filled_once():
     text = page.page("{{DATA}} {{SCRIPT}}", {"title": "{{STYLE}}", "texts": ""})
     assert "<title>{{DATA}} {{SCRIPT}}</title>" in text and '"{{STYLE}}"' in text

@@ -90,6 +90,14 @@ def test_every_kernel_that_computes_something_knows_its_ops_and_every_op_of_a_ca
     assert found == set(ops)
 
 
+def test_a_kernel_knows_all_the_ops_that_were_made_one():
+    (code,) = codes_of(recorded(lambda x: x.exp().sum(0) * x.exp().amax(0), lamina.randn(3, 4)))
+    shown = subject_of(code)
+    assert [node.op.name for node in shown.graph.nodes].count("exp") == 2
+    found = {n for step in shown.main.steps for n in origins(step.where)}
+    assert found == {n for node in shown.graph.nodes for n in origins(node.where)}
+
+
 def test_places_are_plain_pairs_to_everybody_else():
     place = Where("net.py", 3, "Net.head", {4})
     assert place == ("net.py", 3) and hash(place) == hash(("net.py", 3))
