@@ -26,11 +26,12 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
 
     A pipe or a device is written as it stands.
     """
-    path = os.path.realpath(os.fsdecode(path))  # write what a link points at, not over the link
-    if not is_replaceable(path):
+    path = os.fsdecode(path)
+    if not is_replaceable(path):  # asked of the name as it is given: a pipe behind /dev/stdout has no other
         with open(path, "wb") as file:
             yield file
         return
+    path = os.path.realpath(path)  # write what a link points at, not over the link
     folder = os.path.dirname(path)
     temporary = temporary_beside(path)
     try:

@@ -647,7 +647,10 @@ class Model:
         path = os.fspath(path)
         self.manifest, members = read(path)
         self.graph = members[GRAPH].decode(errors="replace")
-        threads = int(threads or os.environ.get("LAMINA_NUM_THREADS") or len(os.sched_getaffinity(0)))
+        said = os.environ.get("LAMINA_NUM_THREADS", "")
+        if not threads and said and not said.strip().isdecimal():
+            raise ModelError(f"LAMINA_NUM_THREADS is a number of threads, not {said!r}")
+        threads = int(threads or said or len(os.sched_getaffinity(0)))
         try:
             self._make(members, max(1, threads), level, max_bytes)
         except ModelError as error:

@@ -32,6 +32,9 @@ def show(
     title: str | None = None,
 ) -> None:
     """Write a page about a model.  See `lamina.jit.show`."""
+    source = model.path if isinstance(model, Loaded) else model
+    if isinstance(source, (str, os.PathLike)) and os.path.realpath(source) == os.path.realpath(path):
+        raise ArgumentError(f"show: the page would take the place of the model: {os.fspath(path)}")
     write(_shown(model, example, sizes or {}, time, title), path, time)
 
 

@@ -451,3 +451,12 @@ kernel pick(k: i64[3,2], t: f32[10]) -> (y: f32[3]) {
     program = Program("picked", (k, t), (Call(kernel, (k, t), (y,)),), (y,))
     with pytest.raises(ExportError, match="pick reads at indices that it computes"):
         artifact.code_of_program(program, BASELINE, "main", None)
+
+
+def test_a_number_of_threads_that_is_none_is_refused_by_its_name(tmp_path, monkeypatch):
+    path = tmp_path / "model.lam"
+    jit.export(lambda x: x * 2, path, lamina.ones(2), levels=["x86-64-v2"])
+    monkeypatch.setenv("LAMINA_NUM_THREADS", "two")
+    with pytest.raises(ModelError, match="LAMINA_NUM_THREADS is a number of threads, not 'two'"):
+        jit.load(path)(lamina.ones(2))
+    assert Model(path, threads=1).run(np.ones(2, np.float32)).tolist() == [2, 2]

@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -247,6 +249,22 @@ def test_the_command_tells_what_is_wrong_in_a_line(tmp_path, capsys, model):
     assert main([str(tmp_path / "missing.onnx")]) == 1
     with pytest.raises(SystemExit):
         main([str(model), "--size", "batch"])
+
+
+def test_a_page_does_not_take_the_place_of_its_model(tmp_path, capsys, model):
+    copy = tmp_path / "copy.lam"
+    copy.write_bytes(model.read_bytes())
+    for source in (copy, str(copy), jit.load(copy)):
+        with pytest.raises(ArgumentError, match="would take the place of the model"):
+            jit.show(source, tmp_path / "." / "copy.lam", time=False)
+    assert main([str(copy), "-o", str(copy)]) == 1 and "take the place" in capsys.readouterr().err
+    assert copy.read_bytes() == model.read_bytes()
+
+
+def test_a_page_is_written_to_a_pipe(model):
+    command = [sys.executable, "-m", "lamina", "show", str(model), "--no-time", "-o", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "<!doctype html>" in done.stdout.lower(), done.stderr
 
 
 # ---- ONNX
