@@ -8,6 +8,7 @@ to cast and scale, and a zero point z of the first factor is a sum over the seco
 
 from __future__ import annotations
 
+import operator
 from math import prod
 from typing import Any
 
@@ -199,7 +200,7 @@ def make_int_conv(n: int) -> Op:
 
     def bind(input, weight, stride=1, padding=0, dilation=1, groups=1, padding_value=0):
         attrs = conv_attrs(op, n, weight, stride, padding, dilation, groups)
-        return (input, weight), attrs | {"padding_value": int(padding_value)}
+        return (input, weight), attrs | {"padding_value": operator.index(padding_value)}
 
     bind.__doc__ = f"""Slide kernels of bytes over {n} dimension{"s" * (n > 1)}, with exact 32-bit sums.
 
@@ -248,8 +249,13 @@ def pack_int4(input, group):
 
     Of each `group` numbers along the last dimension the first half stands in the low four bits, the second
     half in the high ones, as value + 8: a vector of bytes unpacks into two vectors of neighbours.
-    Raises ShapeError unless groups are even and divide k.
+    Raises ShapeError unless groups are even and divide k, DTypeError for other numbers than i8.
     """
+    if input.dtype is not dtypes.int8:
+        raise DTypeError(
+            f"pack_int4(input, group): input must be int8, not {input.dtype.name}",
+            "quantise first: (x / scale).round().clamp(-8, 7).to(lamina.int8)",
+        )
     count, half = grouped("pack_int4(input, group)", input.shape, group)
     parts = cast(reshape(input, (*input.shape[:-1], count, 2, half)) + 8, dtype=dtypes.uint8)
     return reshape(parts[..., 0, :] + parts[..., 1, :] * 16, (*input.shape[:-1], count * half))

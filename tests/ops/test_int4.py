@@ -34,6 +34,8 @@ def test_the_first_half_of_a_group_is_in_the_low_bits():
             lambda q: ops.int_conv1d(q[None], q[:, :2, None], padding_value=200),
             "a number that int8 holds",
         ),
+        (lambda q: ops.int_conv1d(q[None], q[:, :2, None], padding_value=1.5), "as an integer"),
+        (lambda q: ops.pack_int4(q.float(), 4), "input must be int8, not float32"),
     ],
 )
 def test_errors_name_the_rule_and_the_way_out(call, said):
