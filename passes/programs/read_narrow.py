@@ -21,6 +21,7 @@ from ...ir.kernel.form import Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast, walk
 from ...ir.kernel.substitute import Substitution
 from ...ir.kernel.types import is_floating
+from ...ir.where import joined
 from ..kernels.blocking import fresh, split_axis
 from ..kernels.product import element, product_of
 from .program import Alias, Array, Call, Program, Step
@@ -177,7 +178,8 @@ def _one_inlined(call: Call, name: str, made: Call) -> tuple[Call, list[str]] | 
         (a, b) for a, b in zip((*call.inputs, *made.inputs), kernel.inputs, strict=True) if b.name != name
     ]
     kernel = kernel.replace(inputs=tuple(b for _, b in kept))
-    here = replace(call, kernel=kernel, inputs=tuple(a for a, _ in kept))
+    where = joined((made.where, call.where))
+    here = replace(call, kernel=kernel, inputs=tuple(a for a, _ in kept), where=where)
     return here, [b.name for b in buffers.values()]
 
 

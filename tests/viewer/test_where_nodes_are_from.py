@@ -98,6 +98,19 @@ def test_a_kernel_knows_all_the_ops_that_were_made_one():
     assert found == {n for node in shown.graph.nodes for n in origins(node.where)}
 
 
+@pytest.mark.parametrize("scheme", ["int8-weights", "int4-weights"])
+def test_a_kernel_that_reads_narrow_weights_knows_the_ops_that_widen_them(scheme):
+    layer = lamina.quantize(nn.Sequential(nn.Linear(64, 32)), scheme=scheme)
+    (code,) = codes_of(recorded(layer, lamina.randn(1, 64)))
+    shown = subject_of(code)
+    found = {
+        n for p in (shown.weights, shown.main) for s in p.steps for n in origins(getattr(s, "where", None))
+    }
+    computing = {"mul", "linear", "matmul", "unpack_int4"}
+    wanted = [node for node in shown.graph.nodes if node.op.name in computing]
+    assert len(wanted) > 1 and all(origins(node.where) <= found for node in wanted)
+
+
 def test_places_are_plain_pairs_to_everybody_else():
     place = Where("net.py", 3, "Net.head", {4})
     assert place == ("net.py", 3) and hash(place) == hash(("net.py", 3))
