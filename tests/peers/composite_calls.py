@@ -357,6 +357,10 @@ CALLS: dict[str, list[tuple[tuple, dict]]] = {
 }
 _COMPLEX = "of complex numbers: test_torch_complex.py compares it"
 WITHOUT = {
+    **dict.fromkeys(
+        ("fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine"),
+        "rounds, so differences tell nothing of it: test_torch_fake_quantize.py compares it, bit by bit",
+    ),
     "_int_mm": "needs matrices of 8-bit integers: test_torch_bytes.py compares it",
     **dict.fromkeys("cdouble cfloat conj imag linalg_eigvals polar real stft istft".split(), _COMPLEX),
     **dict.fromkeys(
