@@ -362,6 +362,7 @@ WITHOUT = {
         "rounds, so differences tell nothing of it: test_torch_fake_quantize.py compares it, bit by bit",
     ),
     "_int_mm": "needs matrices of 8-bit integers: test_torch_bytes.py compares it",
+    "pack_int4": "PyTorch has no such packing: tests/ops/test_int4.py holds it",
     **dict.fromkeys("cdouble cfloat conj imag linalg_eigvals polar real stft istft".split(), _COMPLEX),
     **dict.fromkeys(
         ("is_conj", "is_neg", "resolve_conj", "resolve_neg"), "says or does nothing: " + _COMPLEX
