@@ -27,7 +27,8 @@ PART = 512  # tokens of a prompt that go through the network together
 FIRST = 16  # of those that it is compiled with
 # A single token goes so many times, at the same place: for fewer rows than a tile has there is code of its
 # own, which keeps weights packed in its own way (of bfloat16 as float32) beside those for prompts.  Eight
-# rows take about as long as one, as what takes time is reading the weights.
+# rows take about as long as one, as what takes time is reading the weights; not so of weights of 8 or 4 bits,
+# which eight rows compute with for twice as long as one does (a Xeon with AMX, 2026-11-27).
 FEWEST = 8
 
 
@@ -35,15 +36,16 @@ class LanguageModel:
     """A decoder with its vocabulary, as `lamina.language.load` gives it.
 
     network: the module, which is called with tokens.  vocabulary, template: None where the checkpoint has
-    none.  context: how many tokens a prompt and its answer may have together.  Generations may run in turns
-    and in threads: each has a cache of its own.
+    none.  context: how many tokens a prompt and its answer may have together.  fewest: rows that a single
+    token goes through the network as.  Generations may run in turns and in threads: each has a cache of its
+    own.
     """
 
     def __init__(
         self, network: Decoder, vocabulary: Vocabulary, template: ChatTemplate | None, context: int, name: str
     ):
         self.network, self.vocabulary, self.template = network, vocabulary, template
-        self.context, self.name = context, name
+        self.context, self.name, self.fewest = context, name, FEWEST
         # One program for a prompt of any length, a single token, and a cache of any capacity.
         self.traced = trace(network, budget=None)
         self._compiled, self._compiling = False, fork_safe_lock()
@@ -121,12 +123,12 @@ class LanguageModel:
 
     def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache) -> Tensor:
         count = len(tokens)
-        rows = max(FEWEST, count)
+        rows = max(self.fewest, count)
         part = np.full((1, rows), tokens[-1], np.int64)
         part[0, :count] = tokens
         places = np.full(rows, at + count - 1)
         places[:count] = np.arange(at, at + count)
-        last = tensor([count - 1] * FEWEST, dtype=int64)
+        last = tensor([count - 1] * self.fewest, dtype=int64)
         arguments = tensor(part), tensor(places), cache.kept, last
         for x, dim in ((arguments[0], 1), (arguments[1], 0), (last, 0)):
             mark_dynamic(x, dim)

@@ -17,6 +17,7 @@ from ..jit.trace import TracedFunction
 from ..nn import Module
 from ..passes.graphs.freeze import freeze
 from ..runtime import Tensor
+from ..runtime.levels import array_of
 from ..runtime.tensor import tensor_of
 from .calling import by_place
 from .graph_module import Leaf, Recorded, Weight
@@ -94,7 +95,7 @@ def _recordable(given: Any) -> Any:
 
     def copied(x: Any) -> Any:
         if isinstance(x, Tensor):
-            array = x.detach().numpy()
+            array = array_of(x)
             return tensor_of(np.repeat(array, 2, axis=0) if times == 2 else array.copy())
         if type(x) in (tuple, list):
             return type(x)(map(copied, x))

@@ -19,6 +19,7 @@ from ..ir.ops.affine import (
 )
 from ..ir.types import type_of
 from ..runtime import no_grad
+from ..runtime.levels import array_of
 from .byte_points import Layer
 from .graph_module import GraphModule, Recorded, Weight
 from .schemes import QuantizationError
@@ -174,7 +175,7 @@ class _Conversion:
         for at, name in enumerate(self.points.names):
             scale, zero = getattr(self.prepared.ranges, str(at)).scale()
             path = f"{name.replace('#', '_')}.input_scale"
-            self.scales.append(self._param(("input_scale", name), path, np.array(scale.detach().numpy())))
+            self.scales.append(self._param(("input_scale", name), path, np.array(array_of(scale))))
             self.zeros.append(int(zero.item()))
 
     def _integers(self, layer: Layer) -> tuple[Value, Value | None, Value]:
@@ -190,12 +191,12 @@ class _Conversion:
                 p.input_scale(layer)[0].double() * scale.double()
             )
             path = f"{layer.name.replace('#', '_')}.bias"
-            bias = self._param(("bias", layer.name), path, np.rint(steps.numpy()).astype(np.int32))
+            bias = self._param(("bias", layer.name), path, np.rint(array_of(steps)).astype(np.int32))
         path = layer.weight
         return (
             self._param(("bytes", path), path, whole),
             bias,
-            self._param(("scale", path), f"{path}_scale", np.array(scale.numpy())),
+            self._param(("scale", path), f"{path}_scale", np.array(array_of(scale))),
         )
 
     # ---- nodes
@@ -219,7 +220,7 @@ class _Conversion:
             path = self.paths[value]
             weight = GraphModule.weight(self.prepared, path)
             trained = any(path == name for name, _ in self.prepared.named_parameters())
-            return self._param(("float", path), path, np.array(weight.detach().numpy()), trained)
+            return self._param(("float", path), path, np.array(array_of(weight)), trained)
         return self.values.get(value, value)
 
     def _result(self, value: Value) -> Any:

@@ -13,6 +13,7 @@ from ..ir.errors import ArgumentError
 from ..ir.lazy import load
 from ..nn import Module
 from ..runtime import no_grad
+from ..runtime.levels import array_of
 from .byte_points import points_of
 from .calling import Call, calls_of
 from .capture import record
@@ -149,10 +150,10 @@ def _watching(model: GraphModule, found: dict[str, np.ndarray], outside: Any) ->
 
     def seen(slot: int, value: Any) -> Any:
         if slot in names:
-            found[names[slot]] = value.detach().numpy()
+            found[names[slot]] = array_of(value)
         if slot in ranges and outside is not None:
             low, high, layers = ranges[slot]
-            x = value.detach().numpy()
+            x = array_of(value)
             now = np.array([np.count_nonzero((x < low) | (x > high)), x.size])
             for name in layers:
                 outside[name] = outside.get(name, 0) + now
@@ -170,7 +171,7 @@ def _run_hooked(
         for name in names:
 
             def note(_: Any, given: Any, made: Any, name: str = name) -> None:
-                found[name] = made.detach().float().numpy()
+                found[name] = array_of(made.detach().float())
 
             handles.append(model.get_submodule(name).register_forward_hook(note))
         model(*args, **kwargs)

@@ -17,6 +17,7 @@ from ..ir.dtypes import int8
 from ..ir.graph import Value
 from ..nn import Buffer, Module
 from ..runtime import Tensor, no_grad, ops
+from ..runtime.levels import array_of
 from ..runtime.tensor import tensor_of
 from .byte_points import Layer, points_of
 from .graph_module import GraphModule, Recorded
@@ -57,7 +58,7 @@ def _along(scale: Tensor, ndim: int) -> Tensor:
 def quantize_weight(weight: Tensor, scale: Tensor) -> np.ndarray:
     """Steps of a weight, with a scale for each output channel: i8 from -127 to 127."""
     steps = ops.FUNCTIONS["quantize_affine"](weight, _along(scale, weight.ndim), low=-MOST, dtype=int8)
-    return np.array(steps.numpy(), order="C")
+    return np.array(array_of(steps), order="C")
 
 
 # ---- prepared
@@ -126,7 +127,7 @@ class Prepared(GraphModule):
                 (what, super(Prepared, self).weight(path)) for what, path in weights if path is not None
             ]
             for what, x in (*numbers, ("the range", point.low), ("the range", point.high)):
-                if not np.isfinite(x.detach().numpy()).all():
+                if not np.isfinite(array_of(x)).all():
                     raise not_finite(what, layer.name)
 
     def _look_up(self) -> None:
@@ -206,7 +207,7 @@ class Prepared(GraphModule):
         def look(slot: int, value: Any) -> Any:
             if slot in self._at:
                 at = int(self._at[slot])
-                x = value.detach().numpy()
+                x = array_of(value)
                 if x.size:
                     if not np.isfinite(x).all():
                         name = self.points.names[at]

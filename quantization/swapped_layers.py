@@ -22,6 +22,7 @@ from ..ir.dtypes import DType, bfloat16, float32, int8
 from ..ir.errors import ArgumentError
 from ..nn import Buffer, Conv1d, Conv2d, Conv3d, Embedding, Linear, Module
 from ..runtime import Parameter, Tensor, no_grad, ops
+from ..runtime.levels import array_of
 from ..runtime.tensor import tensor_of
 from .schemes import Layers, QuantizationError, no_layers, not_finite
 from .static_bytes import LEAST_SCALE, MOST, quantize_weight
@@ -53,7 +54,7 @@ def grouped(weight: Tensor, how: Weights) -> tuple[np.ndarray, Tensor, np.ndarra
     """Steps, scales and zero points of a weight.  Shapes: [o, k] -> i8 [o, k], [o, g], i8 [o, g] or None."""
     outs, k = weight.shape
     group = how.group or k
-    w = weight.detach().float().numpy().reshape(outs, k // group, group)
+    w = array_of(weight.detach().float()).reshape(outs, k // group, group)
     most = 2 ** (how.bits - 1) - 1
     if how.zero_points:
         low, high = np.minimum(w.min(-1), 0.0), np.maximum(w.max(-1), 0.0)
@@ -61,7 +62,7 @@ def grouped(weight: Tensor, how: Weights) -> tuple[np.ndarray, Tensor, np.ndarra
     else:
         scale = np.maximum(np.abs(w).max(-1) / most, LEAST_SCALE)
     kept = tensor_of(scale.astype(np.float32)).to(how.scale_dtype)
-    scale = kept.float().numpy()
+    scale = array_of(kept.float())
     zero = np.clip(np.rint(-low / scale) - most - 1, -most - 1, most) if how.zero_points else None
     steps = np.rint(w * (np.float32(1) / scale)[..., None])
     if zero is not None:
@@ -276,5 +277,5 @@ def _reason(scheme: str, layer: Any) -> str | None:
 
 def _need_finite(name: str, layer: Any) -> None:
     """Raises QuantizationError for a layer whose weight has no scale."""
-    if not np.isfinite(layer.weight.detach().float().numpy()).all():
+    if not np.isfinite(array_of(layer.weight.detach().float())).all():
         raise not_finite("the weight", name)

@@ -13,6 +13,7 @@ from lamina.ir.dtypes import bfloat16, int8, uint8
 from lamina.ir.errors import ArgumentError
 from lamina.quantization.swapped_layers import DynamicLinear, WeightOnlyLinear, Weights
 from lamina.runtime import ops
+from lamina.runtime.history import storage_of
 
 CHOICES = [
     ("int8-dynamic", {}, 35),
@@ -201,3 +202,15 @@ def test_layers_that_no_scheme_has_say_why():
     ]:
         with pytest.raises(quantization.QuantizationError, match=said):
             lamina.quantize(model, scheme="int8-weights", inplace=True)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights", "int4-weights", "bfloat16"])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_weights_alone_say_is_computed_once(scheme, inplace):
+    """No weight counts as memory that others may write: what is packed of it would be packed at each call."""
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 64)).eval()
+    data = [lamina.randn(4, 64)] if scheme == "int8" else None
+    small = lamina.quantize(model, data, scheme=scheme, inplace=inplace)
+    for module in (model, small):
+        kept = [*module.named_parameters(), *module.named_buffers()]
+        assert not [name for name, x in kept if storage_of(x).exposed]
