@@ -118,6 +118,7 @@ def test_scans_of_endless_sequences_are_refused():
         loaded(text)(lamina.ones(1))
 
 
+@pytest.mark.sampled(4)
 def test_functions_that_would_be_written_out_without_end_are_refused():
     own = " ".join(
         f'<domain: "own", opset_import: ["" : 20, "own" : 1]> f{n + 1} (x) => (y) '

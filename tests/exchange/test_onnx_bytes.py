@@ -30,6 +30,7 @@ def run(path, x, optimised=None):
     return session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("network", [Residual, Mobile])
 def test_there_and_back(network, tmp_path):
     lamina.manual_seed(0)

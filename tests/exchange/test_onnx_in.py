@@ -62,6 +62,7 @@ def test_nodes(part):
     assert {name: fault for name, fault in faults.items() if fault} == {}
 
 
+@pytest.mark.sampled(4)
 def test_little_is_left_out():
     left_out = [test.name for test in node_tests.loaded() if node_tests.left_out(test.name)]
     assert len(node_tests.loaded()) - len(left_out) >= 1850, left_out

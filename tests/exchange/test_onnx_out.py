@@ -74,6 +74,7 @@ def inputs(case: networks.Case, batch: int) -> np.ndarray:
     return made[..., :64, :64] if made.shape[-1] == 224 else made
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_networks_give_the_same_in_every_batch(name, path):
@@ -316,6 +317,7 @@ def test_reasons_are_those_of_ops_that_there_are():
 
 
 # ---- every op
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_samples_of_ops(name):
     op = REGISTRY[name]

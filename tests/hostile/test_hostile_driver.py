@@ -76,6 +76,7 @@ def test_a_run_is_gone_on_with(by_number):
     assert driver.run("planted", by_number, 60, totals=halves) is halves and halves.failed == 4
 
 
+@pytest.mark.sampled(4)
 def test_a_record_is_gone_on_with_by_the_command(tmp_path):
     record = tmp_path / "record.json"
     command = [

@@ -70,6 +70,7 @@ def test_tensors_in_a_checkpoint_that_leave_their_storages_are_noticed(monkeypat
     assert driver.run("pt-authored", made, 1000).failed
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.sampled(3)
 def test_names_in_a_checkpoint_that_are_believed_are_noticed(monkeypatch):
     made = KINDS["pt-authored"]()

@@ -51,7 +51,7 @@ def agrees(name, kernel, arrays, target):
         near(got, want, terms, f"{name} {target.name}\n{kernel}")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", LOWERED)
 def test_record_runs_natively(name):
     """At one width, which goes round with the records; the slow test takes each at all."""

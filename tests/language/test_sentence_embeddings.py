@@ -40,6 +40,7 @@ def test_like_sentences_are_near(encoder, vectors):
     assert encoder.longest == 256 and len(encoder.tokens(TEXTS[4])) == 256
 
 
+@pytest.mark.sampled(3)
 def test_each_text_alone_and_every_batch_give_the_same(encoder, vectors):
     for batch in (1, 2, 4):
         assert abs(encoder.embed(TEXTS, batch=batch).numpy() - vectors).max() < NEAR

@@ -55,7 +55,7 @@ def check(name: str, most: int | None) -> None:
         )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", OPS)
 def test_jvp_of_record(name):
     check(name, 2)

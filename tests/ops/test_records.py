@@ -17,7 +17,7 @@ CHECKS = {
 OPS = sorted(n for n, op in REGISTRY.items() if op.dtypes != "complex")  # those: test_complex.py
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", OPS)
 def test_record(name, check):

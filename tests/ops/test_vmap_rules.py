@@ -103,7 +103,7 @@ def check_record(name: str, samples: int | None, most: int) -> set[str]:
     return looped
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", OPS)
 def test_vmap_of_record(name):
     looped = check_record(name, 1, 2)

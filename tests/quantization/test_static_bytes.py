@@ -246,6 +246,7 @@ def test_states_bring_zero_points(data):
 
 
 # ---- files
+@pytest.mark.sampled(3)
 def test_exported_files_give_the_same(residual, data, tmp_path):
     made = lamina.quantize(residual, data)
     lamina.jit.export(made, tmp_path / "model.lam", data[0])

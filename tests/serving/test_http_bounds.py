@@ -54,6 +54,7 @@ def test_a_second_request_is_bounded_as_the_first(port):
         assert b" 408 " in wire.recv(1 << 16)
 
 
+@pytest.mark.sampled(3)
 def test_bodies_that_do_not_come_are_cut(port):
     head = b"POST /v1/models/small HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     assert b" 408 " in raw(port, head + b"content-length: 1000\r\n\r\n{")

@@ -33,6 +33,7 @@ def wanted(network):
     return network(lamina.tensor(ONES)).detach().numpy()
 
 
+@pytest.mark.sampled(2)
 def test_workers_answer_die_and_come_again_and_models_are_swapped(folder):
     """One server lives through all of it, as a start takes a second."""
     path = folder / "swapped.lam"
@@ -110,6 +111,7 @@ def test_a_stopping_server_finishes_what_it_began(folder):
         assert server.process.wait(60) == 0
 
 
+@pytest.mark.sampled(3)
 def test_what_is_not_finished_within_the_grace_is_answered_so(folder):
     head = f"POST /v1/models/small HTTP/1.1\r\nhost: localhost\r\ncontent-type: {KIND['Content_Type']}\r\n"
     with Process(folder / "small.lam", "--grace", 1) as server:
@@ -123,6 +125,7 @@ def test_what_is_not_finished_within_the_grace_is_answered_so(folder):
         assert not server.said("Traceback")
 
 
+@pytest.mark.sampled(3)
 def test_a_supervisor_that_is_killed_leaves_nothing(folder, tmp_path):
     with Process(folder / "small.lam", env={"TMPDIR": str(tmp_path)}) as server:
         workers, generations = server.workers()

@@ -15,7 +15,7 @@ from lamina.jit import within
 PROGRAMS = programs()
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: f"{p.kind}-{p.name}")
 def test_battery_traced_is_eager(program, record_property):
     verdict = judged(program, ran(program, EAGER), TRACED)
@@ -33,7 +33,7 @@ def test_battery_serves_what_refused_programs_call(program, monkeypatch):
     assert counts["served"] == 0 and counts["within"] > 4, traced.explain()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", sorted({program.kind for program in PROGRAMS}))
 def test_battery_programs_are_steady_and_change_something(kind):
     """Two undecorated runs agree, and a tracer that keeps its first result is wrong on every program."""
