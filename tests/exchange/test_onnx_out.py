@@ -75,7 +75,6 @@ def inputs(case: networks.Case, batch: int) -> np.ndarray:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_networks_give_the_same_in_every_batch(name, path):
     case, bound = networks.CASES[name], 4e-5 if name == "mobilenet_v2" else 1e-5  # it is 52 layers deep
