@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from contest import RESULTS, hold_to, race, where
-from models import COLORS, COLUMNS, LABEL, environment, inference
+from models import COLORS, COLUMNS, LABEL, answered, inference
 from networks import CASES, Case, gpt
 
 
@@ -131,13 +127,8 @@ def main() -> None:
     for threads in arguments.threads:
         head = ["", where(threads), title()]
         print("\n".join(head), flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            answer = Path(folder) / "answer.json"
-            flags = ["--only", *arguments.only, "--seconds", str(arguments.seconds), "--into", str(answer)]
-            command = [sys.executable, __file__, "--threads", str(threads), *flags]
-            subprocess.run(command, check=True, env=os.environ | environment(threads))
-            answered = json.loads(answer.read_text())
-        tables[threads] = {name: {int(size): t for size, t in v.items()} for name, v in answered.items()}
+        found = answered(__file__, threads, ["--only", *arguments.only, "--seconds", str(arguments.seconds)])
+        tables[threads] = {name: {int(size): t for size, t in v.items()} for name, v in found.items()}
         lines += head
         for name, rows in tables[threads].items():
             lines += [line(name, size, times) for size, times in rows.items()]

@@ -276,21 +276,10 @@ def main() -> None:
         arguments.into.write_text(json.dumps(found))
         return
     tables = []
+    flags = ["--only", *arguments.only, "--jobs", *arguments.jobs, "--seconds", str(arguments.seconds)]
     for threads in arguments.threads:
-        with tempfile.TemporaryDirectory() as folder:
-            answer = Path(folder) / "answer.json"
-            flags = [
-                "--only",
-                *arguments.only,
-                "--jobs",
-                *arguments.jobs,
-                "--seconds",
-                str(arguments.seconds),
-            ]
-            command = [sys.executable, __file__, "--threads", str(threads), *flags, "--into", str(answer)]
-            subprocess.run(command, check=True, env=os.environ | environment(threads))
-            tables.append(json.loads(answer.read_text()))
-            print(means(tables[-1]), flush=True)
+        tables.append(answered(__file__, threads, flags))
+        print(means(tables[-1]), flush=True)
     if arguments.write:
         RESULTS.mkdir(exist_ok=True)
         lines = []
@@ -301,6 +290,15 @@ def main() -> None:
         (RESULTS / "models.txt").write_text("\n".join(lines))
         (RESULTS / "models.json").write_text(json.dumps(tables, indent=1) + "\n")
         draw(tables, RESULTS / "models.png")
+
+
+def answered(program: str, threads: int, flags: list[str]) -> Any:
+    """What a program writes --into a file, in a process of its own that is held to a number of threads."""
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        command = [sys.executable, program, "--threads", str(threads), *flags, "--into", str(answer)]
+        subprocess.run(command, check=True, env=os.environ | environment(threads))
+        return json.loads(answer.read_text())
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -9,6 +9,7 @@ Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +28,18 @@ PAIRS = {2: (1.0,), 4: (2**0.5, 0.5**0.5)}
 # ---- numbers
 def weight_transform(tile: int) -> np.ndarray:
     """G: [tile + 2, 3] in float64, a row for each of 0, a, -a, b, -b, ..., inf."""
-    points = [0.0] + [sign * a for a in PAIRS[tile] for sign in (1, -1)]
-    rows = []
-    for k, p in enumerate(points):
-        scale = float(np.prod([p - other for j, other in enumerate(points) if j != k]))
-        rows.append([1 / scale, p / scale, p * p / scale])
-    return np.array([*rows, [0, 0, 1]])
+    return at_points([0.0, *(sign * a for a in PAIRS[tile] for sign in (1, -1))], TAPS)
+
+
+def powers(points: Sequence[float], count: int) -> np.ndarray:
+    """[points + 1, count]: each point to the powers below `count`, and infinity, which has the last alone."""
+    return np.vstack([np.asarray(points)[:, None] ** range(count), np.eye(count)[-1]])
+
+
+def at_points(points: Sequence[float], count: int) -> np.ndarray:
+    """`powers`, each point's over the product of its distances from the others."""
+    scales = [np.prod([p - other for other in points if other != p]) for p in points]
+    return powers(points, count) / np.array([*scales, 1.0])[:, None]
 
 
 def weight_products(tile: int) -> np.ndarray:

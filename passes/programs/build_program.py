@@ -39,7 +39,7 @@ from ..graphs.fuse import body_of, is_number
 from ..graphs.pieces import is_identity, is_reshape
 from ..graphs.putting import putting
 from ..kernels.slices import sliced
-from .program import Alias, Array, Call, Host, Program, Repeat, Step, Whole, verify
+from .program import Alias, Array, Call, Program, Repeat, Step, of_op, verify
 
 
 def build_program(graph: Graph, into: Sequence[int | None] = ()) -> Program:
@@ -107,9 +107,7 @@ class _Building:
         outputs = tuple(_array(v, v.hint or node.op.name) for v in node.outputs)
         types = tuple(None if v is None else v.type for v in node.inputs)
         self.arrays |= zip(node.outputs, outputs, strict=True)
-        lowering = node.op.lower
-        kind = Whole if isinstance(lowering, NotLowered) and lowering.kind == "whole" else Host
-        self.steps.append(kind(node.op, node.attrs, types, inputs, outputs, node.where))
+        self.steps.append(of_op(node.op, node.attrs, types, inputs, outputs, node.where))
 
     def repeat(self, node: Node) -> None:
         """A node's graph as a program of its own; its array constants are operands like others."""

@@ -24,7 +24,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.printing import Namer
 from ...ir.recur import is_split
 from ..kernels.index_check import CHECK, index_check, tested, trusted
-from .program import Alias, Array, Call, Host, Program, Repeat, Step, Whole
+from .program import Alias, Array, Call, Program, Repeat, Step, is_on_host
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 # Of a loop whose runs don't hang on one another.  Memory that no thread comes to is never touched.
@@ -179,7 +179,7 @@ def failing(program: Program) -> frozenset[int]:
     below: set[tuple[Array, Extent]] = set()  # arrays of indices, and what all of them are below
     found, checked = set[int](), set[tuple]()
     for number, step in enumerate(program.steps):
-        if isinstance(step, Host) and not isinstance(step, Whole):
+        if is_on_host(step):
             found.add(number)
         elif isinstance(step, Call) and step.kernel.name == CHECK:
             found.add(number)
@@ -380,7 +380,7 @@ class _Memory:
     def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
         """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
         shared = set(declared(step.kernel)) if isinstance(step, Call) else set()
-        is_host = isinstance(step, Host) and not isinstance(step, Whole)  # it reads copies
+        is_host = is_on_host(step)  # it reads copies
         written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
         if step in self.plan.scratch:
             written.append(self.plan.scratch[step])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.interpret import interpret as interpret_kernel
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
+from ...ir.lowering import NotLowered
 from ...ir.op import Op
 from ...ir.printing import Namer
 from ...ir.recur import MOST, in_turn, is_split
@@ -134,6 +135,17 @@ class Whole(Host):
     @property
     def name(self) -> str:
         return self.op.name
+
+
+def of_op(op: Op, *parts: Any) -> Host:
+    """The step of an op without a kernel, as its record says.  parts: the other fields of `Host`."""
+    is_whole = isinstance(op.lower, NotLowered) and op.lower.kind == "whole"
+    return (Whole if is_whole else Host)(op, *parts)
+
+
+def is_on_host(step: object) -> TypeGuard[Host]:
+    """Whether an op's reference runs it: on copies, and it may raise."""
+    return isinstance(step, Host) and not isinstance(step, Whole)
 
 
 @dataclass(frozen=True, eq=False)

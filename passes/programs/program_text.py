@@ -42,10 +42,11 @@ from ...ir.printing import Namer, attr_text, scalar_text
 from ...ir.recur import is_split
 from ...ir.text import NAME, VALUE, Reader
 from ...ir.types import LARGEST, RANK, Type
+from ..graphs.whole_attention import whole_attention
 from ..schedules.steps import TEXT as SCHEDULE
 from ..schedules.steps import Schedule
 from ..schedules.steps import parse as parse_schedule
-from .program import Alias, Array, Call, Host, Program, Repeat, Step
+from .program import Alias, Array, Call, Program, Repeat, Step, of_op
 
 FEW = 16  # elements of a constant that are spelled
 KERNEL = re.compile(r"kernel (\w+)((?:\.\d+)?)(?=[\[(])", re.ASCII)
@@ -169,7 +170,7 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Progr
     constants: the data of those that the text gives by a digest.  Raises GraphError naming the line, and
     KernelError for the text of a kernel.
     """
-    reader = _Reader(text, constants or {}, {**REGISTRY, **STRUCTURAL})
+    reader = _Reader(text, constants or {}, {**REGISTRY, **STRUCTURAL, whole_attention.name: whole_attention})
     try:
         program = reader.program()
         reader.end()
@@ -328,7 +329,7 @@ class _Reader(Reader):
             op = self.ops.get(called[5:])
             if op is None:
                 raise self.error(f"no op is called {called[5:]!r}", at)
-            return Host(op, self.attrs(), tuple(kind for _, kind in operands), inputs, made)
+            return of_op(op, self.attrs(), tuple(kind for _, kind in operands), inputs, made)
         if None in inputs or any(kind is not None for _, kind in operands):
             raise self.error("only a host step leaves operands out, or gives them types", at)
         if called == "alias":

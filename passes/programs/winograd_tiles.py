@@ -44,7 +44,7 @@ from ...ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Expr, Op, Read, const, op, read, ref
 from ..kernels.blocking import fresh
 from ..kernels.product import is_zero, plain
-from ..kernels.winograd import PAIRS
+from ..kernels.winograd import PAIRS, at_points, powers
 from ..schedules.target import Target
 from .factor_sums import CALL, price
 
@@ -295,17 +295,9 @@ def _transforms(reach: int) -> list[Transform]:
     others = [np.delete(points, k) for k in range(len(points))]
     # the products of (x - p) over all points but one each; what the others are over, where it is that one
     window = np.array([[*poly(rest)[::-1], 0.0] for rest in others] + [poly(points)[::-1]])
-    scale = [1 / np.prod(p - rest) for p, rest in zip(points, others, strict=True)]
-
-    def powers(length: int) -> np.ndarray:
-        return np.vstack([points[:, None] ** range(length), np.eye(length)[-1]])
-
-    def scaled(length: int) -> np.ndarray:
-        return powers(length) * np.array([*scale, 1.0])[:, None]
-
     assert window.shape == (count, count)
-    ways = [(_to_points, m) for m in (window, scaled(TILE), scaled(reach))]
-    ways += [(_from_points, powers(length).T) for length in (TILE, reach)]
+    ways = [(_to_points, m) for m in (window, at_points(points, TILE), at_points(points, reach))]
+    ways += [(_from_points, powers(points, length).T) for length in (TILE, reach)]
     return [partial(way, matrix.tolist()) for way, matrix in ways]
 
 

@@ -8,14 +8,20 @@ from image_programs import arguments, random_images, small_network
 from sample_programs import random_program
 from training_programs import random_step, small_step
 
+from lamina.ir.dtypes import float32
 from lamina.ir.errors import GraphError, KernelError
+from lamina.ir.graph import Builder
+from lamina.ir.op import REGISTRY
+from lamina.ir.types import type_of
+from lamina.passes.graphs.whole_attention import keep_attention
 from lamina.passes.programs import program_text as module
 from lamina.passes.programs.assign_layouts import assign_layouts
 from lamina.passes.programs.batch_innermost import batch_innermost
+from lamina.passes.programs.build_program import build_program
 from lamina.passes.programs.channels_last import channels_last
 from lamina.passes.programs.factor_sums import factor_sums
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
-from lamina.passes.programs.program import Array, Program, interpret, verify
+from lamina.passes.programs.program import Array, Program, Whole, interpret, verify
 from lamina.passes.programs.program_text import constants_of, parse, program_text
 from lamina.passes.programs.prologue import prologue
 from lamina.passes.programs.split_calls import split_calls
@@ -87,6 +93,16 @@ def test_every_program_after_every_pass_is_read_back(name, number):
         assert program_text(again) == text
         assert [type(step) for step in again.steps] == [type(step) for step in program.steps]
         assert [call.how for call in again.calls] == [call.how for call in program.calls]
+
+
+def test_an_op_that_a_target_has_code_of_its_own_for_is_read_back():
+    with Builder("net") as b:
+        q, k, v = (b.param(type_of(float32, (1, 2, 5, 8)), name) for name in "qkv")
+        graph = b.finish(REGISTRY["attention"](q, k, v))
+    program = build_program(keep_attention(graph, "ieee"))
+    again = verified(parse(program_text(program)))
+    assert program_text(again) == program_text(program)
+    assert [type(step) for step in again.steps] == [Whole]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
