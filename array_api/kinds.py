@@ -15,7 +15,7 @@ from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError
 from ..ir.types import CPU, Device
 from ..runtime import Tensor, ops
-from ..runtime.methods import require_cpu
+from ..runtime.conversion import require_cpu
 
 # The standard's own element types, by kind, in the order in which they are listed.
 KINDS: dict[str, tuple[DType, ...]] = {

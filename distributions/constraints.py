@@ -264,15 +264,6 @@ class _IntegerInterval(_Between):
         return _whole(value) & (value >= self.lower_bound) & (value <= self.upper_bound)
 
 
-class _IntegerLessThan(_Below):
-    """Whole numbers up to a bound."""
-
-    is_discrete = True
-
-    def check(self, value):
-        return _whole(value) & (value <= self.upper_bound)
-
-
 class _IntegerGreaterThan(_Above):
     """Whole numbers from a bound on."""
 
@@ -441,6 +432,13 @@ cat, stack = _Cat, _Stack
 refusing_methods(
     [c for c in globals().values() if isinstance(c, type) and issubclass(c, Constraint)], "check"
 )
+
+
+def deepened(constraint: Constraint, dims: int) -> Constraint:
+    """The constraint for events of so many dimensions."""
+    missing = dims - constraint.event_dim
+    return independent(constraint, missing) if missing > 0 else constraint
+
 
 __all__ = [
     "Constraint", "MixtureSameFamilyConstraint", "boolean", "cat", "corr_cholesky", "dependent",

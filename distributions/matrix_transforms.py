@@ -7,8 +7,8 @@ import math
 from ..ir.errors import ArgumentValueError
 from ..runtime import Size, ops
 from . import constraints
-from .number_transforms import _Plain
 from .parameters import eps_of, tiny_of, tril_matrix_to_vec, vec_to_tril_matrix
+from .transform import PlainTransform
 
 
 def _needs(shape, dims: int, name: str):
@@ -17,7 +17,7 @@ def _needs(shape, dims: int, name: str):
     return shape
 
 
-class SoftmaxTransform(_Plain):
+class SoftmaxTransform(PlainTransform):
     """y = softmax(x) along the last dimension, whose inverse is taken to be log(y)."""
 
     domain, codomain = constraints.real_vector, constraints.simplex
@@ -34,7 +34,7 @@ class SoftmaxTransform(_Plain):
     inverse_shape = forward_shape
 
 
-class StickBreakingTransform(_Plain):
+class StickBreakingTransform(PlainTransform):
     """n numbers to n + 1 parts of a stick: each breaks its share of the rest; 0 breaks it evenly."""
 
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
@@ -66,7 +66,7 @@ class StickBreakingTransform(_Plain):
         return Size(tuple(shape[:-1]) + (shape[-1] - 1,))
 
 
-class LowerCholeskyTransform(_Plain):
+class LowerCholeskyTransform(PlainTransform):
     """Any matrices to lower triangles with a diagonal above zero: its exponential."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
@@ -78,7 +78,7 @@ class LowerCholeskyTransform(_Plain):
         return y.tril(-1) + ops.diag_embed(y.diagonal(dim1=-2, dim2=-1).log())
 
 
-class PositiveDefiniteTransform(_Plain):
+class PositiveDefiniteTransform(PlainTransform):
     """Any matrices to positive definite ones: L @ L.mT of `LowerCholeskyTransform`."""
 
     domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
@@ -91,7 +91,7 @@ class PositiveDefiniteTransform(_Plain):
         return LowerCholeskyTransform().inv(ops.linalg_cholesky(y))
 
 
-class CorrCholeskyTransform(_Plain):
+class CorrCholeskyTransform(PlainTransform):
     """n (n - 1) / 2 numbers to Cholesky factors of correlations: rows of length 1, a positive diagonal.
 
     tanh makes partial correlations of them, which break each row's length as a stick.

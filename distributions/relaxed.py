@@ -52,17 +52,8 @@ class LogitRelaxedBernoulli(_OfTwo):
         return self.temperature.log() + off - 2 * ops.softplus(off)
 
 
-class RelaxedBernoulli(_Image):
-    """A number in (0, 1), the nearer to 0 or 1 the lower the temperature."""
-
-    arg_constraints = _OF_TWO
-    support = constraints.unit_interval
-
-    def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ):
-        base = LogitRelaxedBernoulli(temperature, probs, logits)
-        super().__init__(base, SigmoidTransform(), validate_args)
+class _Relaxed(_Image):
+    """What has its parameters of the distribution that it is an image of."""
 
     @property
     def temperature(self):
@@ -75,6 +66,19 @@ class RelaxedBernoulli(_Image):
     @property
     def probs(self):
         return self.base_dist.probs
+
+
+class RelaxedBernoulli(_Relaxed):
+    """A number in (0, 1), the nearer to 0 or 1 the lower the temperature."""
+
+    arg_constraints = _OF_TWO
+    support = constraints.unit_interval
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ):
+        base = LogitRelaxedBernoulli(temperature, probs, logits)
+        super().__init__(base, SigmoidTransform(), validate_args)
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -120,7 +124,7 @@ class ExpRelaxedCategorical(Distribution):
         return (score - score.logsumexp(-1, keepdim=True)).sum(-1) + whole
 
 
-class RelaxedOneHotCategorical(_Image):
+class RelaxedOneHotCategorical(_Relaxed):
     """A point of a simplex, the nearer to a corner the lower the temperature."""
 
     arg_constraints = _OF_CLASSES
@@ -131,15 +135,3 @@ class RelaxedOneHotCategorical(_Image):
     ):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args)
-
-    @property
-    def temperature(self):
-        return self.base_dist.temperature
-
-    @property
-    def logits(self):
-        return self.base_dist.logits
-
-    @property
-    def probs(self):
-        return self.base_dist.probs

@@ -9,9 +9,10 @@ from ..ir.shapes import broadcast_shapes
 from ..runtime import Size, Tensor, no_grad, ops
 from . import constraints
 from .categorical import Categorical
+from .composed_transforms import ComposeTransform
 from .distribution import Distribution
-from .number_transforms import ComposeTransform, Transform
 from .parameters import sum_rightmost
+from .transform import Transform
 
 
 class Independent(Distribution):

@@ -1,5 +1,13 @@
 """Offer all transforms under one name, as PyTorch's module of this name does."""
 
+from .composed_transforms import (
+    CatTransform,
+    ComposeTransform,
+    IndependentTransform,
+    ReshapeTransform,
+    StackTransform,
+    identity_transform,
+)
 from .matrix_transforms import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -10,20 +18,14 @@ from .matrix_transforms import (
 from .number_transforms import (
     AbsTransform,
     AffineTransform,
-    CatTransform,
-    ComposeTransform,
     CumulativeDistributionTransform,
     ExpTransform,
-    IndependentTransform,
     PowerTransform,
-    ReshapeTransform,
     SigmoidTransform,
     SoftplusTransform,
-    StackTransform,
     TanhTransform,
-    Transform,
-    identity_transform,
 )
+from .transform import Transform
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",

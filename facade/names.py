@@ -15,10 +15,10 @@ from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
 from ..ir.types import CPU, Device, type_of
 from ..runtime import Size, Tensor, modes
+from ..runtime.conversion import device_of
 from ..runtime.layouts import Layout as layout
 from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
 from ..runtime.memory_view import TypedStorage, UntypedStorage, is_storage
-from ..runtime.methods import device_of
 from ..runtime.refusal import refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None

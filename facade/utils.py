@@ -5,7 +5,7 @@ from types import ModuleType
 from .. import data
 from ..runtime import Tensor, checkpointing, from_dlpack, recomputing
 from ..runtime.interchange import export
-from ..runtime.tensor import swap_tensors
+from ..runtime.swapping import swap_tensors
 from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.methods import number_in
+from ..runtime.conversion import number_in
 
 RAISED = ("raised",)
 

@@ -12,7 +12,7 @@ from ..ir.types import Device
 from ..runtime import Parameter, Tensor, modes, ops
 from ..runtime.compound import Compound
 from ..runtime.refusal import refuse
-from ..runtime.tensor import swap_tensors
+from ..runtime.swapping import swap_tensors
 from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError, StateError
 from ..runtime import Parameter, Tensor, no_grad
-from ..runtime.tensor import swap_tensors
+from ..runtime.swapping import swap_tensors
 from .members import HOOKS
 from .parameter import is_lazy
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,11 +130,3 @@ def _reason(node: Node, weights: Mapping[Value, str]) -> str | None:
     if bias is not None and bias.shape != (node.outputs[0].shape[-1 if node.op.name == "linear" else 1],):
         return "its bias has not one number for each output"
     return None
-
-
-def layer_paths(layers: Sequence[Layer]) -> dict[str, Layer]:
-    """Of each weight the first layer that reads it."""
-    found: dict[str, Layer] = {}
-    for layer in layers:
-        found.setdefault(layer.weight, layer)
-    return found

@@ -19,9 +19,10 @@ from ..passes.llvm.sized import Sized, for_sizes
 from . import asked_for, guard, native
 from .compile_op import are_cached, emitted, program_of
 from .interrupts import let_through
-from .kernels import Backward, Forward, Layout, Types, UnfitError, warn
+from .kernels import Backward, Forward, Types, UnfitError, warn
 from .of_symbols import OfSymbols, of_symbols
 from .opened import Opened
+from .operand_layouts import Layout
 
 ENTRY = "lamina_open"  # what the names of main functions begin with
 _scratch = native.Scratch()  # of the calls that no quick entry takes

@@ -27,8 +27,9 @@ from ..passes.programs.program import Program
 from ..passes.schedules.target import Target
 from . import guard, memory
 from .compiler import compiled
-from .kernels import Backward, Forward, Layout, Order, UnfitError
+from .kernels import Backward, Forward, UnfitError
 from .native import Executable
+from .operand_layouts import Layout, Order
 
 HALVES = ("f16", "bf16")
 SEVERAL, MANY = 4, 12  # calls of NumPy: of a word that it does not have, and at most of one op

@@ -14,10 +14,10 @@ from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from . import modes
+from .conversion import device_of, wanted_device
 from .history import storage_of
 from .interchange import from_dlpack
 from .meta import META
-from .methods import device_of, wanted_device
 from .refusal import refusing
 from .storage import Inferred
 from .tensor import Size, Tensor, tensor_of

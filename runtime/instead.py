@@ -7,8 +7,8 @@ from typing import Any
 from ..ir.dtypes import uint8
 from . import ops
 from .dispatch import ELSEWISE, INSTEAD
-from .kernels import dense_order
 from .meta import NoValues
+from .operand_layouts import dense_order
 from .tensor import Tensor
 
 

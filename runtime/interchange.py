@@ -19,9 +19,9 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.errors import ArgumentError, DeviceError, DTypeError, LaminaError
 from . import modes
+from .conversion import require_cpu
 from .history import storage_of
 from .meta import NoValues, NoValuesError
-from .methods import require_cpu
 from .tensor import Tensor, tensor_of
 
 

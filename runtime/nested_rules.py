@@ -14,21 +14,13 @@ import numpy as np
 from ..ir.errors import ShapeError
 from ..ir.op import REGISTRY, Op
 from . import ops
+from .compound import entering
 from .dispatch import run_general
 from .nested_tensor import Nested, nested_of, numbers, packed, padded, present
 from .tensor import Tensor
 
 RULES = Nested.rules
-
-
-def rule(*names: str) -> Callable:
-    """Enter a function as what the ops of these names do."""
-
-    def enter(function: Callable) -> Callable:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+rule = entering(RULES)
 
 
 # ---- element by element ------------------------------------------------------------------------------------

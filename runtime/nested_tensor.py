@@ -21,9 +21,9 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeErro
 from ..ir.types import type_of
 from . import ops, printing
 from .compound import Compound, NoArray, made_of
+from .conversion import require_cpu
 from .creation import as_tensor
 from .layouts import Layout, jagged, strided
-from .methods import require_cpu
 from .tensor import Size, Tensor, wrap
 
 _names = count(1)

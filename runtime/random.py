@@ -23,6 +23,7 @@ from ..ir.shapes import sizes_of
 from ..ir.types import CPU, INT
 from . import modes
 from .batched import drawn
+from .conversion import wanted_device
 from .creation import as_tensor
 from .dispatch import bound, known_plan, run, run_general
 from .generator import (
@@ -41,7 +42,6 @@ from .inplace import write
 from .keys import is_constant, spelled
 from .levels import has_values
 from .meta import META
-from .methods import wanted_device
 from .modes import CHANGED
 from .plan import Plan, memo, remember
 from .refusal import refusing
@@ -251,38 +251,30 @@ def randperm(
     )
 
 
+def _as(
+    input: Tensor, dtype: Any, device: Any, generator: Any, requires_grad: bool, layout: Any
+) -> dict[str, Any]:
+    """The arguments of a factory for what is to be as `input`, but for those that are given."""
+    return {
+        "dtype": dtype or input.dtype, "device": device or input.device, "generator": generator,
+        "requires_grad": requires_grad, "layout": layout,
+    }  # fmt: skip
+
+
 def rand_like(
-    input: Tensor,
-    *,
-    dtype=None,
-    device=None,
-    generator=None,
-    requires_grad=False,
-    layout=None,
-    pin_memory=False,
-    memory_format=None,
-) -> Tensor:
+    input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, layout=None,
+    pin_memory=False, memory_format=None,
+) -> Tensor:  # fmt: skip
     """`rand` with the shape and dtype of `input`."""
-    place = device or input.device
-    given = {"device": place, "generator": generator, "requires_grad": requires_grad, "layout": layout}
-    return rand(tuple(input.shape), dtype=dtype or input.dtype, **given)
+    return rand(tuple(input.shape), **_as(input, dtype, device, generator, requires_grad, layout))
 
 
 def randn_like(
-    input: Tensor,
-    *,
-    dtype=None,
-    device=None,
-    generator=None,
-    requires_grad=False,
-    layout=None,
-    pin_memory=False,
-    memory_format=None,
-) -> Tensor:
+    input: Tensor, *, dtype=None, device=None, generator=None, requires_grad=False, layout=None,
+    pin_memory=False, memory_format=None,
+) -> Tensor:  # fmt: skip
     """`randn` with the shape and dtype of `input`."""
-    place = device or input.device
-    given = {"device": place, "generator": generator, "requires_grad": requires_grad, "layout": layout}
-    return randn(tuple(input.shape), dtype=dtype or input.dtype, **given)
+    return randn(tuple(input.shape), **_as(input, dtype, device, generator, requires_grad, layout))
 
 
 def randint_like(
@@ -291,9 +283,8 @@ def randint_like(
 ) -> Tensor:  # fmt: skip
     """`randint` with the shape and dtype of `input`."""
     low, high = (0, low) if high is None else (low, high)
-    place = device or input.device
-    given = {"device": place, "generator": generator, "requires_grad": requires_grad, "layout": layout}
-    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **given)
+    given = _as(input, dtype, device, generator, requires_grad, layout)
+    return randint(low, high, tuple(input.shape), **given)
 
 
 def normal(

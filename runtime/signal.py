@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
-from .methods import require_cpu
+from .conversion import require_cpu
 from .refusal import refusing
 from .tensor import Tensor, tensor_of
 

@@ -17,7 +17,7 @@ from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, DimError, DTypeError, ShapeError
 from ..ir.shapes import broadcast_shapes, result_dtype
 from . import ops
-from .compound import Compound
+from .compound import Compound, entering
 from .layouts import sparse_coo, sparse_csc, sparse_csr
 from .sparse_tensor import (
     Sparse,
@@ -38,16 +38,7 @@ from .sparse_tensor import (
 from .tensor import Tensor, tensor_of
 
 RULES = Sparse.rules
-
-
-def rule(*names: str) -> Callable:
-    """Enter a function as what the ops of these names do."""
-
-    def enter(function: Callable) -> Callable:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+rule = entering(RULES)
 
 
 # ---- element by element ------------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DimError, DTypeError,
 from ..ir.types import type_of
 from . import ops
 from .compound import Compound, NoArray, made_of
+from .conversion import require_cpu
 from .creation import as_tensor
 from .layouts import Layout, sparse_coo, sparse_csc, sparse_csr, strided
-from .methods import require_cpu
 from .tensor import Tensor, fields, wrap
 
 COMPRESSED = (sparse_csr, sparse_csc)

@@ -18,11 +18,12 @@ from ..errors import ArgumentValueError, ShapeError
 from ..op import composite
 from ..sample import Operand, Sample, unary_samples
 from ..shapes import dim_of
-from .arithmetic import maximum, minimum, square
 from .cast import dtype_of, rounded_once
 from .compare import where
 from .complex import conj, is_complex_valued, real, sgn
+from .extremes import maximum, minimum
 from .math import erf, exp, expm1, log1p, sigmoid, tanh
+from .powers import square
 from .view import narrow, reshape
 
 

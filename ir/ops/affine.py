@@ -26,9 +26,10 @@ from ..op import Op, define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, common_device
 from ..types import Type, type_of
-from .arithmetic import clamp, reciprocal
 from .cast import cast, dtype_of
 from .conv import conv_attrs
+from .extremes import clamp
+from .powers import reciprocal
 from .quantized import int_conv1d, int_conv2d, int_matmul
 from .reduce import sum
 from .rounding import round
@@ -239,18 +240,9 @@ def _make_conv(n: int, product: Op) -> Op:
     op, spatial = f"quantized_conv{n}d", "".join(f", {d}" for d in "hw"[-n:])
 
     def bind(
-        input,
-        weight,
-        bias,
-        input_scale,
-        weight_scale,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        *,
+        input, weight, bias, input_scale, weight_scale, stride=1, padding=0, dilation=1, groups=1, *,
         zero_point=0,
-    ):
+    ):  # fmt: skip
         attrs = conv_attrs(op, n, weight, stride, padding, dilation, groups)
         return (input, weight, bias, input_scale, weight_scale), attrs | {"zero_point": int(zero_point)}
 
@@ -269,18 +261,9 @@ def _make_conv(n: int, product: Op) -> Op:
         kind = product.infer(input, weight, padding_value=zero_point, **how)
         return type_of(scales[0].dtype, kind.shape, common_device(op, *given))
 
-    def run(
-        input: Any,
-        weight: Any,
-        bias: Any,
-        input_scale: Any,
-        weight_scale: Any,
-        *,
-        zero_point: int,
-        **how: Any,
-    ) -> Any:
+    def run(input: Any, weight: Any, bias: Any, *scales: Any, zero_point: int, **how: Any) -> Any:
         total = product(input, weight, **how, padding_value=zero_point)
-        return _scaled(total, _offset(weight, bias, zero_point), input_scale * weight_scale, n)
+        return _scaled(total, _offset(weight, bias, zero_point), scales[0] * scales[1], n)
 
     def samples() -> list[Sample]:
         x, k = (7, 5)[:n], (3, 2)[:n]

@@ -17,10 +17,10 @@ from ..op import define
 from ..recur import order, recur
 from ..sample import sample
 from ..types import Type
-from .arithmetic import maximum
 from .cast import cast, dtype_of
 from .compare import gt, where
 from .create import full_like, zeros_like
+from .extremes import maximum
 from .join import cat, stack
 from .math import exp, log
 from .view import narrow

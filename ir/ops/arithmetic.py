@@ -1,30 +1,27 @@
-"""Arithmetic between numbers: sums, products, powers, extremes."""
+"""Arithmetic between numbers: sums and products, and the sign of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType, int64
+from ..dtypes import DType
 from ..elementwise import elementwise
-from ..errors import ArgumentError, ArgumentValueError, DTypeError
-from ..op import REGISTRY, composite, older
+from ..errors import ArgumentValueError, DTypeError
+from ..op import composite, older
 from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import result_dtype
 from ..types import Type
-from .cast import dtype_of, rounded_once, type_as
-from .compare import eq, logical_and, logical_or, ne, where
+from .cast import dtype_of, rounded_once
+from .compare import where
 from .complex import is_complex_valued, magnitude, sgn
-from .complex import real as _real
 from .create import zeros_like
 
 BOTH = ("input", "other")
 # Away from the jumps of // and %: every divisor is larger than every dividend.
 _DIVISOR = binary_samples({"low": 0.2, "high": 1.9}, {"low": 2.1, "high": 3.9})
 _NOT_ZERO = binary_samples({"low": -2.0, "high": 2.0}, {"low": 0.5, "high": 3.0})
-_DISTINCT = binary_samples({"low": -2.0, "high": -0.1}, {"low": 0.1, "high": 2.0})
 
 
 def zero(g: Any) -> Any:
@@ -440,252 +437,3 @@ abs = elementwise(
     doc="Take the absolute value.  The gradient at 0 is 0.",
     complex="stated",
 )
-
-_POSITIVE = unary_samples(low=0.2, high=3.0)
-
-reciprocal = elementwise(
-    "reciprocal",
-    lambda input: 1.0 / input,
-    result="float",
-    samples=_POSITIVE,
-    grad=lambda g, out: -g * out * out,
-    doc="Compute 1 / input.  Integers give the default float.",
-    complex="analytic",
-)
-
-
-def _squared(t: Type) -> tuple[DType, DType]:
-    """A bool counts as an int64, as in PyTorch, where square is a power."""
-    dtype = int64 if t.dtype.category == "bool" else t.dtype
-    return dtype, dtype
-
-
-square = elementwise(
-    "square",
-    lambda input: input * input,
-    reference=np.square,
-    result=_squared,
-    grad=lambda g, input: g * input * 2,
-    doc="Multiply with itself.",
-    complex="analytic",
-)
-
-sqrt = elementwise(
-    "sqrt",
-    "sqrt",
-    reference=np.sqrt,
-    result="float",
-    samples=_POSITIVE,
-    grad=lambda g, out: g / (out * 2),
-    doc="Take the square root.  Negative numbers give NaN; integers give the default float.",
-    complex="analytic",
-)
-
-rsqrt = elementwise(
-    "rsqrt",
-    "rsqrt",
-    reference=lambda input: np.reciprocal(np.sqrt(input)),
-    result="float",
-    samples=_POSITIVE,
-    grad=lambda g, out: g * (out * out * out) * -0.5,
-    doc="Compute 1 / sqrt(input).  Integers give the default float.",
-    complex="analytic",
-)
-
-
-# --- powers -------------------------------------------------------------------------------------------------
-
-
-def _power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Powers that are common as numbers by products and roots: quicker, and in PyTorch's rounding."""
-    if input.dtype.kind in "iub":
-        return _whole_power(input, other)
-    if other.ndim == 0 or other.size == 1 and other.ndim <= input.ndim:
-        known = _KNOWN.get(other.item())
-        if known is not None:
-            return known(input)
-    return np.power(input, other)
-
-
-_KNOWN: dict[float, Callable] = {
-    2.0: np.square,
-    3.0: lambda x: x * x * x,
-    0.5: np.sqrt,
-    -0.5: lambda x: np.reciprocal(np.sqrt(x)),
-    -1.0: np.reciprocal,
-    -2.0: lambda x: np.reciprocal(x * x),
-}
-
-
-def _whole_power(input: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Integer powers.  1 / n for a negative exponent is 0 unless n is 1 or -1."""
-    below = np.less(other, 0)
-    if not below.any():
-        return np.power(input, other)
-    odd = np.where(np.bitwise_and(other, 1) == 1, input, input * input)
-    return np.where(below, np.where(odd * odd == 1, odd, 0), np.power(input, np.where(below, 0, other)))
-
-
-def _check_exponent(input: Type, number: bool | int | float | complex) -> None:
-    if isinstance(number, (int, np.integer)) and number < 0 and not input.dtype.inexact:
-        raise ArgumentValueError(
-            f"pow: Integers to negative integer powers are not allowed: {input} to the power of {number}",
-            "use floats: x.float() ** y",
-        )
-
-
-pow = elementwise(
-    "pow",
-    "pow",
-    reference=_power,
-    operands=("input", "exponent"),
-    dtypes="number",
-    samples=binary_samples({"low": 0.2, "high": 2.0}, {"low": 0.0, "high": 3.0}),
-    grad=(
-        lambda g, input, exponent: where(eq(exponent, 0), 0.0, g * (exponent * input ** (exponent - 1))),
-        lambda g, input, exponent, out: where(
-            logical_and(eq(input, 0), _real(exponent) >= 0),
-            0.0,
-            g * (out * REGISTRY["log"](type_as(input, out) if is_complex_valued(out) else input)),
-        ),
-    ),
-    doc="Raise to a power, with broadcasting and type promotion.  Integers stay integers, and "
-    "a tensor of negative powers of them holds 0 but for 1 and -1; one negative number raises "
-    "ArgumentValueError.",
-    number=_check_exponent,
-    complex="analytic",
-)
-
-
-# --- extremes -----------------------------------------------------------------------------------------------
-
-
-def _share(g: Any, mine: Any, other: Any, loses: Any) -> Any:
-    """The gradient to an operand unless it loses; two equal ones share it."""
-    return where(eq(mine, other), g * 0.5, where(loses, 0.0, g))
-
-
-maximum = elementwise(
-    "maximum",
-    "max",
-    reference=np.maximum,  # 0.0 and -0.0 in either order differ: not commutative
-    operands=BOTH,
-    samples=_DISTINCT,
-    grad=(
-        lambda g, input, other: _share(g, input, other, input < other),
-        lambda g, input, other: _share(g, other, input, other < input),
-    ),
-    doc="Take the greater of two, elementwise; NaN where either is.  Equal ones share the gradient.",
-)
-
-minimum = elementwise(
-    "minimum",
-    "min",
-    reference=np.minimum,  # 0.0 and -0.0 in either order differ: not commutative
-    operands=BOTH,
-    samples=_DISTINCT,
-    grad=(
-        lambda g, input, other: _share(g, input, other, input > other),
-        lambda g, input, other: _share(g, other, input, other > input),
-    ),
-    doc="Take the lesser of two, elementwise; NaN where either is.  Equal ones share the gradient.",
-)
-
-fmax = elementwise(
-    "fmax",
-    lambda input, other: where(logical_or(input >= other, ne(other, other)), input, other),
-    reference=lambda input, other: np.where((input >= other) | (other != other), input, other),
-    operands=BOTH,
-    samples=_DISTINCT,
-    doc="Take the greater of two, elementwise; a NaN loses against a number.  Of equal ones the first.",
-)
-
-fmin = elementwise(
-    "fmin",
-    lambda input, other: where(logical_or(input <= other, ne(other, other)), input, other),
-    reference=lambda input, other: np.where((input <= other) | (other != other), input, other),
-    operands=BOTH,
-    samples=_DISTINCT,
-    doc="Take the lesser of two, elementwise; a NaN loses against a number.  Of equal ones the first.",
-)
-
-
-def bind_clamp(input, min=None, max=None):
-    """Limit to the range from `min` to `max`, each a number, a tensor that broadcasts, or None.
-
-    Where min > max the result is max.  NaN stays NaN.  The gradient passes where the limits are not exceeded.
-    Raises ArgumentError if both are None.
-    """
-    if min is None and max is None:
-        raise ArgumentError("clamp: At least one of 'min' or 'max' must not be None")
-    return (input, min, max), {}
-
-
-def _clamp_body(input: Any, min: Any, max: Any) -> Any:
-    held = input if min is None else maximum(min, input)  # of two zeros the input's
-    return held if max is None else minimum(max, held)
-
-
-def _limited(input: np.ndarray, min: np.ndarray | None, max: np.ndarray | None) -> np.ndarray:
-    held = input if min is None else np.maximum(min, input)
-    return held if max is None else np.minimum(max, held)
-
-
-def _clamp_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    (g,), (x, low, high) = cotangents, saved
-    below = above = inside = None
-    if low is not None:
-        inside, below = x >= low, x < low
-    if high is not None:
-        fits = x <= high
-        inside, above = fits if inside is None else logical_and(inside, fits), x > high
-    if low is not None and high is not None:
-        below, above = logical_and(below, low < high), logical_or(above, high < low)
-    return tuple(
-        where(mask, g, 0.0) if need and mask is not None else None
-        for mask, need in zip((inside, below, above), needs, strict=True)
-    )
-
-
-def _clamp_samples() -> list[Sample]:
-    ends = {"min": -0.5, "max": 1.0}
-    made = [
-        Sample((Operand(s, away_from=(-0.5, 1.0)),), ends) for s in ((), (0,), (1,), (17,), (33,), (3, 17))
-    ]
-    middle, low, high = Operand((3, 5), -1.0, 1.0), Operand((5,), -3.0, -1.2), Operand((3, 1), 1.2, 3.0)
-    return made + [
-        Sample((Operand((5,), away_from=(0.0,)),), {"min": 0.0}),
-        Sample((Operand((5,), away_from=(0.0,)),), {"max": 0.0}),
-        Sample((middle, low, high)),
-        Sample((low, middle, high)),
-        Sample((high, low, middle)),
-        Sample((middle, high, low)),
-    ]
-
-
-clamp = elementwise(
-    "clamp",
-    _clamp_body,
-    bind=bind_clamp,
-    reference=_limited,
-    operands=("input", "min", "max"),
-    optional=("min", "max"),
-    dtypes="number",
-    aliases=("clip",),
-    grad=None,
-    vjp=_clamp_vjp,
-    saves=("input", "min", "max"),
-    samples=_clamp_samples,
-)
-
-
-@composite(inplace=True)
-def clamp_min(input, min):
-    """Limit from below: clamp(input, min)."""
-    return maximum(input, min) if dtype_of(input).category == "bool" else clamp(input, min)
-
-
-@composite(inplace=True)
-def clamp_max(input, max):
-    """Limit from above: clamp(input, None, max)."""
-    return minimum(input, max) if dtype_of(input).category == "bool" else clamp(input, None, max)

@@ -13,10 +13,10 @@ from ..errors import ArgumentError, ArgumentValueError, ShapeError
 from ..op import composite, define
 from ..sample import Operand, sample
 from ..types import Shape, Type, type_of
-from .arithmetic import rsqrt
 from .cast import cast, dtype_of, type_as
 from .join import pad
 from .norm import layer_norm, need_float, need_shape, sum_of
+from .powers import rsqrt
 from .reduce import mean, sum
 from .view import expand, reshape
 from .windows import unfold

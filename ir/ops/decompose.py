@@ -14,13 +14,13 @@ from ..errors import ArgumentValueError, GradError, ShapeError
 from ..op import Traits, define
 from ..sample import sample
 from ..types import Type
-from .arithmetic import reciprocal
 from .cast import type_as
 from .complex import imag, is_complex_valued
 from .create import ones_like
 from .join import cat
 from .linalg import LAPACK, SQUARE, check_square, factored, solve_matrix
 from .norm import sum_of
+from .powers import reciprocal
 from .rearrange import diag_embed, tril
 from .view import adjoint, narrow
 from .windows import diagonal

@@ -13,9 +13,9 @@ from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dim_of, dims_of
 from ..types import Shape, Type
-from .arithmetic import maximum, minimum
 from .compare import eq, isnan, logical_and, logical_or, where
 from .create import ones_like
+from .extremes import maximum, minimum
 from .reduce import Dims, keep, not_empty, nothing, reduced, stages, sum
 
 

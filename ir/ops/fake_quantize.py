@@ -18,8 +18,9 @@ from ..op import composite
 from ..sample import SIZES, Operand, Sample
 from ..shapes import dim_of
 from ..types import Type
-from .arithmetic import clamp, maximum, minimum, reciprocal
 from .compare import ge, le, where
+from .extremes import clamp, maximum, minimum
+from .powers import reciprocal
 from .rounding import round
 from .view import reshape
 

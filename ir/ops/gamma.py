@@ -8,9 +8,9 @@ from typing import Any
 from ..elementwise import elementwise
 from ..kernel import special
 from ..sample import unary_samples
-from .arithmetic import square
 from .compare import eq, lt, where
 from .math import log, sin, tan
+from .powers import square
 from .rounding import floor
 
 _ABOVE_ZERO = {"low": 1.6, "high": 4.0}  # away from the zeros, where a result has few digits in any dtype

@@ -15,13 +15,15 @@ from ..op import REGISTRY, composite
 from ..sample import binary_samples
 from ..warned import sizes_told, warn
 from .activation import logsigmoid
-from .arithmetic import abs, clamp_min, maximum, minimum, sqrt, square
+from .arithmetic import abs
 from .cast import dtype_of
 from .compare import eq, gt, lt, ne, where
 from .create import full_like
 from .cross_entropy import check_classes, check_reduction, class_dim, softmax_cross_entropy
+from .extremes import clamp_min, maximum, minimum
 from .join import broadcast_tensors
 from .math import exp, log, log1p, xlogy
+from .powers import sqrt, square
 from .reduce import mean, sum
 from .softmax import log_softmax
 from .spread import linalg_vector_norm

@@ -15,10 +15,12 @@ from ..elementwise import elementwise
 from ..kernel import special
 from ..op import Op
 from ..sample import Operand, binary_samples, sample, unary_samples
-from .arithmetic import BOTH, fmax, fmin, maximum, rsqrt, sqrt, zero
+from .arithmetic import BOTH, zero
 from .cast import type_as
 from .compare import eq, gt, le, logical_and, logical_or, lt, ne, where
 from .complex import is_complex_valued
+from .extremes import fmax, fmin, maximum
+from .powers import rsqrt, sqrt
 
 _LN2, _LN10 = number_log(2.0), number_log(10.0)
 _ANY = {"low": -2.0, "high": 2.0}

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..errors import ArgumentError, ShapeError
 from ..op import composite
-from .arithmetic import rsqrt
 from .channel_norm import batch_norm, group_norm
 from .create import new_zeros
 from .norm import layer_norm
+from .powers import rsqrt
 from .reduce import mean
 from .spread import var
 from .view import reshape

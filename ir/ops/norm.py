@@ -20,8 +20,9 @@ from ..op import composite, define
 from ..sample import sample
 from ..shapes import sizes_of
 from ..types import Shape, Type, type_of
-from .arithmetic import clamp_min, rsqrt
 from .cast import type_as
+from .extremes import clamp_min
+from .powers import rsqrt
 from .reduce import mean
 from .spread import linalg_vector_norm
 from .view import expand

@@ -14,13 +14,14 @@ from ..op import Traits, composite, define
 from ..sample import binary_samples, unary_samples
 from ..shapes import result_dtype
 from ..types import Type
-from .arithmetic import BOTH, maximum, mul, zero
+from .arithmetic import BOTH, mul, zero
 from .arithmetic import abs as magnitude
-from .arithmetic import pow as power
 from .cast import cast, dtype_of
 from .compare import eq, where
 from .complex import is_complex_valued
+from .extremes import maximum
 from .math import exp2, log1p
+from .powers import pow as power
 
 _HOST = lowering.extern("the kernel form has no word for it")
 

@@ -13,7 +13,7 @@ from ..errors import DTypeError, ShapeError
 from ..op import Op, define
 from ..sample import Operand, sample
 from ..types import Type
-from .arithmetic import maximum
+from .extremes import maximum
 from .places import flat, spread_at, unflat
 from .sliding import SAMPLE_SIZES, Window, padded, positive
 

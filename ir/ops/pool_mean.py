@@ -12,8 +12,9 @@ from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import Op, define
 from ..sample import sample
 from ..types import Type
-from .arithmetic import div, maximum, minimum, trunc_divide
+from .arithmetic import div, trunc_divide
 from .compare import where
+from .extremes import maximum, minimum
 from .pool import need_float, pool_places, pool_window, pooled_type
 from .sliding import SAMPLE_SIZES, Window
 

@@ -16,10 +16,11 @@ from ..op import Traits, define
 from ..sample import Operand, Sample, sample
 from ..shapes import common_device, dim_of, float_dtype, result_dtype
 from ..types import Shape, Type, type_of
-from .arithmetic import abs, maximum
+from .arithmetic import abs
 from .cast import in_reals
 from .compare import eq, ne, where
 from .create import ones_like, zeros_like
+from .extremes import maximum
 from .extremum import to_index
 from .join import cat
 from .math import exp, log1p, logaddexp_of

@@ -17,12 +17,13 @@ from ..errors import ArgumentValueError
 from ..lazy import load
 from ..op import Op, composite
 from ..sample import binary_samples, unary_samples
-from .arithmetic import reciprocal, sign
+from .arithmetic import sign
 from .compare import eq, gt, isnan, le, logical_and, where
 from .create import new_ones
 from .gamma import digamma, lgamma, trigamma
 from .math import erf, erfc, exp, log, log1p
 from .math import sin as sine
+from .powers import reciprocal
 from .reduce import sum
 from .scan import cumsum
 from .view import unsqueeze

@@ -14,11 +14,12 @@ from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dims_of, float_dtype
 from ..types import Shape, Type
-from .arithmetic import abs, sgn, sqrt
+from .arithmetic import abs, sgn
 from .compare import eq, ne, where
 from .create import zeros_like
 from .extremum import share
 from .math import exp, log
+from .powers import sqrt
 from .reduce import Dims, count, keep, mean, not_empty, reduced, stages, sum
 from .view import movedim, reshape
 

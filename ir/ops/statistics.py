@@ -12,14 +12,15 @@ from ..op import REGISTRY, composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of
 from ..types import Type
-from .arithmetic import clamp, clamp_min, sqrt
 from .cast import cast, dtype_of
 from .compare import eq, ge, isnan, le, logical_and, logical_not, where
 from .complex import conj, imag, is_complex_valued, real
 from .create import new_full, new_zeros, ones_like
+from .extremes import clamp, clamp_min
 from .extremum import amax, amin
 from .gather import gather, scatter_add
 from .matmul import matmul
+from .powers import sqrt
 from .reduce import any, not_empty, reduced, sum
 from .rounding import ceil, floor, round
 from .sort import EXTERN, grad_picked, picked_one, sort

@@ -26,8 +26,10 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..op import Op, Traits, define
 from ..sample import Operand, Sample
 from ..types import Type
-from .arithmetic import abs, maximum, sqrt
+from .arithmetic import abs
 from .cast import cast
+from .extremes import maximum
+from .powers import sqrt
 
 # Elements of a block: the ten or so arrays that a rule touches then stay in the second-level cache.
 BLOCK = 32_768

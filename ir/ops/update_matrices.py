@@ -11,9 +11,10 @@ import numpy as np
 from ..dtypes import bfloat16, float32, from_numpy_dtype
 from ..errors import ArgumentValueError, ShapeError
 from ..sample import Operand, Sample
-from .arithmetic import maximum, sqrt
 from .cast import cast
+from .extremes import maximum
 from .matmul import matmul
+from .powers import sqrt
 from .reduce import mean, sum
 from .update import moved, update
 from .update_means import decayed, lesser

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arithmetic import clamp, maximum, sign, sqrt
+from .arithmetic import sign
 from .cast import cast
 from .compare import where
+from .extremes import clamp, maximum
+from .powers import sqrt
 from .update import gradient, moved, update
 
 

@@ -11,10 +11,10 @@ from ..errors import ShapeError
 from ..op import REGISTRY, composite
 from ..shapes import broadcast_shapes, dim_of
 from .along import take
-from .arithmetic import clamp_max
 from .cast import dtype_of
 from .compare import eq, logical_not, ne
 from .create import new_full, new_zeros
+from .extremes import clamp_max
 from .extremum import amax, amin
 from .join import cat
 from .masked import searchsorted

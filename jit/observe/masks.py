@@ -15,7 +15,7 @@ import numpy as np
 from ...ir.dtypes import bool_, float32, float64
 from ...ir.errors import LaminaError
 from ...runtime import Tensor, modes, ops
-from ...runtime.methods import PLAIN
+from ...runtime.indexing import PLAIN
 
 
 class Selected(NamedTuple):

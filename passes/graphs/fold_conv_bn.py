@@ -26,8 +26,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.graph import Builder, Constant, Graph, Node, Value
-from ...ir.ops.arithmetic import rsqrt
 from ...ir.ops.channel_norm import batch_norm_eval
+from ...ir.ops.powers import rsqrt
 from ...ir.ops.view import reshape
 from ...ir.write import need_values
 

@@ -37,7 +37,6 @@ from .names import Unsuited, runs_when_freed, shown, values
 
 HERE = __name__.partition(".")[0]  # lamina
 BLOCKED = ("sys", "os", "posix", "nt", "subprocess")  # of these nothing is taken, whoever vouches for it
-NAMELESS = "<locals>"
 # The standard library's classes of plain data that people keep in checkpoints.
 PLAIN = {
     "argparse.Namespace": ("argparse", "Namespace"),

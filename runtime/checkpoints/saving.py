@@ -22,8 +22,8 @@ from ...ir.files import NotRegularError, open_regular
 from ...ir.own_files import replacing
 from ...ir.types import Device
 from .. import modes
+from ..conversion import require_cpu
 from ..creation import mapped
-from ..methods import require_cpu
 from . import own_form, reader
 from .archive import Archive, InMemory, OnDisk, Source
 from .own_form import SavedFileError

@@ -1,0 +1,89 @@
+"""Copies of tensors: deep ones, shallow ones, pickles."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.errors import GradError
+from . import modes
+from .meta import NoValues
+from .meta import array as nothing
+from .tensor import Parameter, Tensor, fields, leaf, retyped, tensor_of, wrap
+
+
+def _deepcopy(self: Tensor, memo: dict) -> Tensor:
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was deep-copied")
+    if not self.is_leaf:
+        raise GradError("only leaves can be deep-copied", f"tensor: {self._meta}", "use x.detach().clone()")
+    if id(self) in memo:
+        return memo[id(self)]
+    data = wrap(self._data.copy(), self._meta)
+    if issubclass(type(self), Parameter):  # as PyTorch's: without its gradient, and without what hangs on it
+        memo[id(self)] = made = type(self)(data, self.requires_grad)
+        return made
+    memo[id(self)] = made = retyped(data, type(self))
+    if self._node is not None:
+        made._node = leaf(made)
+    if self.grad is not None:
+        made.grad = deepcopy(self.grad.detach(), memo)
+    if fields(self):
+        vars(made).update(deepcopy(fields(self), memo))
+    return made
+
+
+def _reduce(self: Tensor, protocol: int) -> tuple:
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was pickled")
+    if issubclass(type(self), Parameter):
+        return self.__reduce__()  # type: ignore[return-value]
+    data = self._data
+    if type(data) is NoValues:
+        return (_restored_nowhere, (self._meta, self.requires_grad))
+    raw = (data.tobytes(), self._meta.dtype.name, data.shape)
+    kind = () if type(self) is Tensor else (type(self),)
+    made = _restored, (*raw, self.requires_grad, *kind)
+    return (*made, fields(self)) if fields(self) else made
+
+
+def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor) -> Tensor:
+    array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
+    made = retyped(tensor_of(array), cls)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _restored_nowhere(kind: Any, requires_grad: bool) -> Tensor:
+    made = wrap(nothing(kind), kind)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _copy_object(self: Tensor) -> Tensor:
+    """Another tensor over the same memory, with the same attributes."""
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was copied by copy.copy")
+    made = retyped(self.detach(), type(self))
+    if self._node is not None:
+        made.requires_grad_()
+    vars(made).update(fields(self))
+    return made
+
+
+def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What `load_state_dict` swaps with this parameter or buffer for `other`, which the state has.
+
+    Neither of the two: here, with the state's values, or `other` itself.  Asked under
+    `__future__.set_swap_module_params_on_conversion(True)`; classes may answer otherwise.
+    """
+    return other.detach() if assign else self.copy_(other).detach()
+
+
+METHODS: dict[str, Any] = {
+    "__deepcopy__": _deepcopy,
+    "__reduce_ex__": _reduce,
+    "__copy__": _copy_object,
+    "module_load": _module_load,
+}
