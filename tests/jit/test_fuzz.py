@@ -137,15 +137,14 @@ def show(ops: Counter, outcomes: Counter) -> None:
     print(f"\n{dict(outcomes)}; {len(ops)} ops: " + ", ".join(f"{name} {n}" for name, n in ops.most_common()))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.timeout(600)  # under LAMINA_GUARD a page and more for each array
 @pytest.mark.parametrize("how", ["interpreted", "native"])
-def test_random_programs_do_traced_what_they_do_eagerly(how, monkeypatch):
+def test_random_programs_do_traced_what_they_do_eagerly(how, monkeypatch, of_the_day):
     if how == "interpreted":
         monkeypatch.setattr(backend, "compile_graph", interpreted.compile_graph)
     ops: Counter = Counter()
     outcomes: Counter = Counter()
-    for seed in range(60):
+    for seed in of_the_day(range(60), 2):
         one(seed, ops, outcomes)
     assert outcomes["compiled"] > outcomes["eager"], outcomes
 
@@ -234,12 +233,11 @@ def gradients_of_one(seed: int, ops: Counter, outcomes: Counter) -> None:
         assert "failed" not in reason and "could not be compiled" not in reason, f"seed {seed}: {reason}"
 
 
-@pytest.mark.sampled(3)
-def test_random_programs_have_the_gradients_of_eager():
+def test_random_programs_have_the_gradients_of_eager(of_the_day):
     outcomes: Counter = Counter()
-    for seed in range(60):
+    for seed in of_the_day(range(60), 3):
         gradients_of_one(seed, Counter(), outcomes)
-    assert outcomes["compiled"] > 50 and outcomes["op by op"] < 2, outcomes
+    assert outcomes["compiled"] > 15 and outcomes["op by op"] < 2, outcomes
 
 
 @pytest.mark.slow

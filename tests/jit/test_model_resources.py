@@ -39,7 +39,6 @@ def held() -> dict[str, int]:
     }
 
 
-@pytest.mark.sampled(3)
 def test_a_model_that_goes_leaves_nothing(model_file):
     before = held()
     first = Model(model_file, threads=2)

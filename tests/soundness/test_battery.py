@@ -33,14 +33,12 @@ def test_battery_serves_what_refused_programs_call(program, monkeypatch):
     assert counts["served"] == 0 and counts["within"] > 4, traced.explain()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", sorted({program.kind for program in PROGRAMS}))
-def test_battery_programs_are_steady_and_change_something(kind):
+def test_battery_programs_are_steady_and_change_something(kind, of_the_day):
     """Two undecorated runs agree, and a tracer that keeps its first result is wrong on every program."""
     unsteady, unfound, few = [], [], []
-    for program in PROGRAMS:
-        if program.kind != kind:
-            continue
+    for program in of_the_day([program for program in PROGRAMS if program.kind == kind], 8):
         eager, again = ran(program, EAGER), ran(program, EAGER)
         if difference(eager, again)[0]:
             unsteady.append(program.name)

@@ -19,9 +19,9 @@ from lamina.jit.observe.sizes import Sizes
 
 DAY = int(os.environ.get("LAMINA_DAY", time.time() // 86_400))  # other programs every day
 QUICK = range(100_000 + 40 * DAY, 100_030 + 40 * DAY)
-LIVES = range(50_000_000 + 40 * DAY, 50_000_030 + 40 * DAY)
+LIVES = range(50_000_000 + 40 * DAY, 50_000_015 + 40 * DAY)
 SIZES = 70_000_000 + 40 * DAY
-REFUSED = range(90_000_000 + 40 * DAY, 90_000_025 + 40 * DAY)
+REFUSED = range(90_000_000 + 40 * DAY, 90_000_012 + 40 * DAY)
 SLOW = range(10_000, 20_000)
 PLANTED = range(30_000, 31_000)
 
@@ -49,7 +49,6 @@ def test_what_is_interpreted_has_no_short_way():
             assert traced(lamina.ones(2)).tolist() == [3.0, 3.0]
 
 
-@pytest.mark.sampled(2)
 def test_fuzz_lives():
     """Objects whose lives show, orders of tables, numbers that go on."""
     tally = Tally()
@@ -60,11 +59,10 @@ def test_fuzz_lives():
     assert tally.counts["served"] > tally.counts["calls"] // 20
 
 
-@pytest.mark.sampled(2)
 def test_fuzz_sizes():
-    counts, found = fuzz_sizes.run(SIZES, 30)
+    counts, found = fuzz_sizes.run(SIZES, 15)
     assert not found, "\n".join(f"seed {seed}: {what}" for seed, what in found)
-    assert counts["with symbols"] > 8
+    assert counts["with symbols"] > 3
 
 
 @pytest.mark.sampled(5)
@@ -73,7 +71,6 @@ def test_fuzz_finds_sizes_that_are_not_guarded(monkeypatch):
     assert fuzz_sizes.run(0, 60)[1]
 
 
-@pytest.mark.sampled(2)
 def test_fuzz_refused_anywhere():
     """What a run does is done, and what it holds is plain, wherever it is refused."""
     tally = Tally()

@@ -160,12 +160,11 @@ def _told(ask: Any, x: Any) -> Any:
         return type(error).__name__
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
-def test_answers_are_eagers_however_the_tensor_was_made(ways):
+def test_answers_are_eagers_however_the_tensor_was_made(ways, of_the_day):
     wrong = []
-    for name in QUESTIONS:
+    for name in of_the_day(QUESTIONS, 3):
         ask = _question(name)
         traced = lamina.jit.trace(_question(name))
         for way in (*ways[:1] * WARM_UP, *ways):
@@ -181,7 +180,7 @@ def test_answers_are_eagers_however_the_tensor_was_made(ways):
 # ---- other values ----
 WAYS_OF = ways.WAYS | ways_of_modules.WAYS
 QUESTIONS_OF = ways.QUESTIONS | ways_of_modules.QUESTIONS
-DRAWS, SLOW_DRAWS = 80, 20_000
+DRAWS, SLOW_DRAWS = 40, 20_000
 AFTERWARDS = 6  # calls with ways met before
 
 
@@ -270,7 +269,6 @@ def _wrong(count: int, seed: int) -> list[str]:
         return [told for each in range(count) if (told := _draw(random.Random(seed + each))) is not None]
 
 
-@pytest.mark.sampled(2)
 def test_values_of_the_day():
     assert not (wrong := _wrong(DRAWS, seed_of_the_day())), "\n".join(wrong)
 
