@@ -9,6 +9,8 @@ token: milliseconds of one more, at best and in the median, at 64 places and mor
 token needs, once, as the form keeps them.  share: that over the time, of the bandwidth measured before and
 after, at its best: 1 GiB read on as many threads.  prompt: tokens a second of 512 together.  held: GB that
 the process had at most.
+
+language_peers.py measures the same beside llama.cpp, OpenVINO GenAI and PyTorch.
 """
 
 from __future__ import annotations
