@@ -12,7 +12,7 @@ from .interface import Interface, Port
 
 def text(interface: Interface) -> str:
     """The header."""
-    name, upper = interface.name, interface.name.upper()
+    name, upper = interface.name, interface.constants
     arrays = [
         *_listed("Inputs", interface.inputs, interface),
         *_listed("Outputs", interface.outputs, interface),
@@ -137,7 +137,7 @@ def _listed(title: str, ports: tuple[Port, ...], interface: Interface) -> Iterat
 
 
 def _constants(interface: Interface) -> Iterator[str]:
-    upper = interface.name.upper()
+    upper = interface.constants
     for what, ports in (("INPUT", interface.inputs), ("OUTPUT", interface.outputs)):
         yield f"#define {upper}_{what}S {len(ports)}"
         for n, port in enumerate(ports):
@@ -160,7 +160,7 @@ def _constants(interface: Interface) -> Iterator[str]:
 
 
 def _codes(interface: Interface) -> str:
-    upper = interface.name.upper()
+    upper = interface.constants
     return "\n".join(
         f"    {upper}_{code.name} = {n}, /* {_words(code.text)} */" for n, code in enumerate(interface.codes)
     )

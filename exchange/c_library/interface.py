@@ -92,6 +92,11 @@ class Interface:
     beside: bool
 
     @property
+    def constants(self) -> str:
+        """What macros and codes begin with."""
+        return constants_prefix(self.name)
+
+    @property
     def ports(self) -> tuple[Port, ...]:
         return (*self.inputs, *self.outputs)
 
@@ -136,25 +141,23 @@ def interface_of(
     beside: bool,
 ) -> Interface:
     """The interface of arrays by their labels."""
-    taken = {*TAKEN, f"{name}_run"}
+    taken, own = {*TAKEN, f"{name}_run"}, f"{constants_prefix(name)}_"
     ranges = tuple(
-        SizeRange(symbol, said.name, _identifier(said.name, taken), said.low, said.high)
+        SizeRange(symbol, said.name, _identifier(said.name, taken, own), said.low, said.high)
         for symbol, said in (sizes.ranges.items() if sizes else ())
     )
     given, made = (
-        tuple(Port(label, _identifier(label, taken), v.dtype.short, v.shape) for label, v in ports)
+        tuple(Port(label, _identifier(label, taken, own), v.dtype.short, v.shape) for label, v in ports)
         for ports in (inputs, outputs)
     )
     return Interface(name, given, made, ranges, tuple(sizes.needs) if sizes else (), tuple(levels), beside)
 
 
-def _identifier(label: str, taken: set[str]) -> str:
-    """A name that C takes, not yet taken: `table['a']` is table_a."""
+def _identifier(label: str, taken: set[str], own: str) -> str:
+    """A name that C takes, not yet taken: `table['a']` is table_a.  own: how the library's macros begin."""
     plain = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_") or "x"
     plain = f"x{plain}" if plain[0].isdigit() else plain
-    is_macro = (
-        len(plain) > 1 and plain == plain.upper()
-    )  # as INT64_MAX, and DIGITS_INPUTS of the header itself
+    is_macro = len(plain) > 1 and plain == plain.upper() or plain.startswith(own)  # as INT64_MAX
     number, name = 2, f"{plain}_" if is_macro or plain in TAKEN else plain
     while name in taken:
         number, name = number + 1, f"{plain}_{number}"
@@ -176,6 +179,17 @@ def library_name(said: str | None, stem: str) -> str:
             "and lamina, alone or with a level of CPU, is what the library's inner names begin with",
         )
     return name
+
+
+def constants_prefix(name: str) -> str:
+    """What a library's macros and codes begin with: no other library's, whose name differs in capitals alone.
+
+    digits -> DIGITS, Digits -> Digits, DIGITS -> kDIGITS, and, as nothing else is to be that,
+    kDIGITS -> kkDIGITS.
+    """
+    if name == name.lower():
+        return name.upper()
+    return f"k{name}" if re.fullmatch("k*[A-Z0-9_]+", name) else name
 
 
 def level_prefix(level: str) -> str:

@@ -17,7 +17,13 @@ import lamina
 import lamina.nn.functional as F
 from lamina import jit, nn
 from lamina.exchange.c_library import trial, writing
-from lamina.exchange.c_library.interface import Interface, interface_of, library_name, output_labels
+from lamina.exchange.c_library.interface import (
+    Interface,
+    constants_prefix,
+    interface_of,
+    library_name,
+    output_labels,
+)
 from lamina.exchange.c_library.weight_data import Weights, hash_of
 from lamina.ir.dtypes import float32
 from lamina.ir.errors import ArgumentError
@@ -300,6 +306,27 @@ def test_a_header_is_c_whatever_names_there_are(path):
     said = subprocess.run(["./names"], cwd=path.parent, capture_output=True,
                           env={"LD_LIBRARY_PATH": str(path.parent)}).stdout  # fmt: skip
     assert said == b"".join(port.name + b"\n" for port in library.outputs)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_libraries_whose_names_differ_in_capitals_go_into_one_program(path):
+    names = ["digits", "Digits", "DIGITS", "kDIGITS", "kkDIGITS", "diGits"]
+    assert len({constants_prefix(name) for name in names}) == len(names)
+    for name in names[:3]:
+        write(lambda x: x + 1, path.with_name(f"{name}.so"), R(2), name=name)
+    text = "".join(f'#include "{name}.h"\n' for name in names[:3])
+    calls = (
+        "digits_call(x, x + 2) == DIGITS_OK && Digits_call(x, x + 2) == Digits_OK && DIGITS_call(x, x + 2)"
+    )
+    text += f"int main(void) {{ float x[4] = {{0}}; return !({calls} == kDIGITS_OK); }}\n"
+    path.with_name("both.c").write_text(text)
+    flags = "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-Wl,-rpath,$ORIGIN"
+    files = "both.c", *(f"./{name}.so" for name in names[:3])
+    done = subprocess.run(
+        ["gcc", *flags, *files, "-o", "both"], cwd=path.parent, text=True, capture_output=True
+    )
+    assert not done.returncode, done.stderr
+    assert subprocess.run([path.with_name("both")]).returncode == 0
 
 
 def test_outputs_are_known_as_where_they_are_returned():
