@@ -66,12 +66,12 @@ def tried(
     tries: Sequence[tuple[Sequence[np.ndarray], Any]],
     leaves: Sequence[int],
     level: str,
-    steps: bool,
+    noise: float,
 ) -> None:
     """Run a library on arguments, and compare with what is expected.  Raises ExportError.
 
     weights: those that lie beside.  leaves: of what the function returns, which output each is.  level: on
-    which it is to run.  steps: as of `compare`.
+    which it is to run.  noise: as of `compare`.
     """
     outputs = interface.outputs
     given: dict[str, Any] = {
@@ -98,7 +98,7 @@ def tried(
             raise ExportError(f"export: the library runs as {found} where {level} is meant")
         for case, (_, expected) in enumerate(tries):
             results = [got[f"{case}.{n}"] for n in leaves]
-            compare([plain(array) for array in arrays_of(expected)], results, steps)
+            compare([plain(array) for array in arrays_of(expected)], results, noise)
 
 
 def _sizes(interface: Interface, arrays: Sequence[np.ndarray]) -> list[int]:

@@ -25,7 +25,7 @@ from ...jit.artifact import (
     weights_of,
 )
 from ...jit.dynamic import labels
-from ...jit.export import captured, frozen, levels_of, rounds
+from ...jit.export import captured, frozen, levels_of, noise_of
 from ...passes.llvm import pool
 from ...passes.llvm.binding import emit_position_independent
 from ...passes.llvm.elf import shared_object, undefined
@@ -94,13 +94,13 @@ def write(
     name_of_file = os.path.basename(os.fsdecode(path))
     tries = [(found.arrays, found.expected), *found.others()]
     leaves, beside = output_leaves(found.outputs), made.weights if weights is not None else None
-    here, steps = levels_here(), rounds(graph)
+    here, noise = levels_here(), noise_of(graph)
     usable = [level for level in interface.levels if level in here]
     for alone in usable if len(interface.levels) > 1 else ():
-        tried(interface, made.library((alone,), name_of_file), beside, tries, leaves, alone, steps)
+        tried(interface, made.library((alone,), name_of_file), beside, tries, leaves, alone, noise)
     library = made.library(interface.levels, name_of_file)
     if usable:
-        tried(interface, library, beside, tries, leaves, usable[0], steps)
+        tried(interface, library, beside, tries, leaves, usable[0], noise)
     written = {path: library, header: header_text.text(interface).encode()}
     if weights is not None:
         written[os.fspath(weights)] = made.weights

@@ -17,6 +17,11 @@ from ...ir.errors import LaminaError
 STANDARD = ""  # the domain of ONNX's own operators
 
 
+def as_text(name: str) -> str:
+    """A name that a file can have, which is UTF-8: half a surrogate pair is spelled, as Python spells it."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 class OnnxError(LaminaError):
     """A file that is no ONNX model, one that asks for what is not there, or inputs that it does not take."""
 

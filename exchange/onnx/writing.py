@@ -20,7 +20,7 @@ from ...ir.own_files import replacing
 from ...ir.version import __version__
 from ...jit import ExportError
 from ...jit.dynamic import labels
-from ...jit.export import Captured, arrays_of, captured, changed, compare, need_real, rounds
+from ...jit.export import Captured, arrays_of, captured, changed, compare, need_real, noise_of
 from ...nn import Module
 from ...passes.graphs.cse import cse
 from ...passes.graphs.dce import dce
@@ -29,7 +29,7 @@ from ...passes.graphs.pair_complex import pair_complex
 from ...runtime import Tensor
 from ...runtime.modes import no_grad
 from ...runtime.tensor import tensor_of
-from .declared import STANDARD, Declared, Kind, Node, OnnxError, Subgraph
+from .declared import STANDARD, Declared, Kind, Node, OnnxError, Subgraph, as_text
 from .network import load
 from .running import reads
 from .writers import Writer
@@ -134,7 +134,7 @@ def model_of_graph(
     nodes = (*(_constant(opset, each, constants.pop(each)) for each in small), *nodes)
     kinds = {w.names[param]: _kind(param, words) for param in given}
     returned = {said: _kind(value, words) for said, value in zip(results, graph.results, strict=True)}
-    main = Subgraph(name, nodes, kinds, returned, constants)
+    main = Subgraph(as_text(name), nodes, kinds, returned, constants)
     return Declared(main, {STANDARD: opset}, {}, f"lamina {__version__}")
 
 
@@ -271,7 +271,7 @@ def _tried(path: str, found: Captured) -> None:
             if a.dtype != b.dtype:
                 raise ExportError(f"export: the model returns {b.dtype}, not {a.dtype}")
             a, b = _comparable(a, b)
-            compare([a], [b], rounds(found.graph))
+            compare([a], [b], noise_of(found.graph))
 
 
 def _trials(found: Captured) -> Iterator[tuple[list[np.ndarray], Any]]:

@@ -63,6 +63,30 @@ def path(tmp_path) -> Path:
     return tmp_path / "model.onnx"
 
 
+def test_names_that_are_no_unicode_are_spelled(path):
+    """A parameter's name, an input's, an output's and the function's may be half a surrogate pair."""
+
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_parameter("w\ud800", nn.Parameter(R(3)))
+
+        def forward(self, table):
+            return {key: x * getattr(self, "w\ud800") for key, x in table.items()}
+
+    model, table = Odd(), {"a\udcff": R(2, 3), "b": R(2, 3)}
+    write(model, path, table)
+    found = onnx.load(str(path)).graph
+    assert [each.name for each in found.input] == ["table['a\\udcff']", "table['b']"]
+    assert [each.name for each in found.initializer] == ["w\\ud800"]
+    add = lambda x, y: x + y  # noqa: E731
+    add.__name__ = "\udfff"
+    write(add, path, R(2), R(2), input_names=["\ud800", "\\ud800"], output_names=["\udfff"])
+    names = [each.name for each in onnx.load(str(path)).graph.input]
+    assert len({*names}) == 2 and names[0] == "\\ud800"
+    assert ran(path, np.ones(2, np.float32), np.ones(2, np.float32))[0].tolist() == [2, 2]
+
+
 # ---- networks
 SMALL = ("digits", "mlp", "lenet", "ds_cnn", "lstm", "gru", "gpt", "mobilenet_v2", "resnet18")
 LARGE = ("resnet50", "alexnet", "vgg11")

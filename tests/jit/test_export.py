@@ -16,7 +16,7 @@ import lamina
 from lamina import jit, nn
 from lamina.ir.kernel.text import parse
 from lamina.jit import ExportError, ModelError, artifact, lamina_model
-from lamina.jit.export import compare
+from lamina.jit.export import FEW, NOISE, compare
 from lamina.jit.lamina_model import Model, cpu_levels
 from lamina.nn import functional as F
 from lamina.passes.programs.program import Array, Call, Program
@@ -351,15 +351,32 @@ def test_noise_is_no_excuse_for_other_results():
     rng = np.random.default_rng(0)
     a = rng.standard_normal(1000).astype(np.float32)
     one = np.where(np.arange(1000) == 7, a + 0.03, a)  # a step of 255
-    compare([a], [one], True)
+    compare([a], [one], NOISE)
     hole = np.where(np.arange(1000) == 7, np.nan, a)
-    compare([hole], [np.where(np.isnan(hole), hole, one)], True)
+    compare([hole], [np.where(np.isnan(hole), hole, one)], NOISE)
     for expected, given in [(a, -a), (a, a * 2), (a, hole), (hole, a), (a, a[:999])]:
         with pytest.raises(ExportError, match="is not the function's"):
-            compare([expected], [given], True)
-    for expected, given, steps in [(a, one, False), (np.arange(3), np.arange(3) + 1, True)]:
+            compare([expected], [given], NOISE)
+    for expected, given, noise in [(a, one, 0.0), (np.arange(3), np.arange(3) + 1, NOISE)]:
         with pytest.raises(ExportError, match="is not the function's"):
-            compare([expected], [given], steps)
+            compare([expected], [given], noise)
+
+
+def test_a_function_that_rounds_is_compared_more_strictly_than_bytes(tmp_path, monkeypatch):
+    """One of a thousand numbers may have fallen to the other side, not one of ten."""
+    x = lamina.randn(40, 50)
+    told = []
+    monkeypatch.setitem(jit.export.__globals__, "_tried", lambda file, a, b, noise: told.append(noise))
+    for function in (lambda x: x.exp(), lambda x: (x * 10).round() / 10, lambda x: x.byte().float(),
+                     lambda x: (x * 10).round().to(lamina.int8).float()):  # fmt: skip
+        jit.export(function, tmp_path / "m.lam", x, levels=LEVEL)
+    assert told == [0.0, FEW, 0.0, NOISE]
+    a = np.sign(np.random.default_rng(0).standard_normal(2000))
+    few, many = (np.where(np.arange(2000) < count, -a, a) for count in (0, 20))
+    few[3] += 1  # a step, of one in two thousand
+    compare([a], [few], FEW)
+    with pytest.raises(ExportError, match="is not the function's"):
+        compare([a], [many], FEW)
 
 
 def test_an_export_that_is_killed_leaves_one_file_that_saves_know(tmp_path, monkeypatch):

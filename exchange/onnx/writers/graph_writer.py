@@ -28,7 +28,7 @@ from ....ir.types import Shape, Type
 from ....jit import ExportError
 from ....passes.graphs.dce import leading_to
 from ....passes.graphs.lower import as_dtype, decompose, inferred, numbered, read_dtypes
-from ..declared import STANDARD, Subgraph
+from ..declared import STANDARD, Subgraph, as_text
 from ..declared import Node as OnnxNode
 from .runtime_types import computed_in, subjects
 from .word_writers import write_body
@@ -112,6 +112,7 @@ class Writer:
     # ---- names
     def fresh(self, base: str) -> Name:
         """A name that no other value has."""
+        base = as_text(base)
         while True:
             count = self._counts[base] = self._counts.get(base, 0) + 1
             name = base if count == 1 else f"{base}_{count}"
