@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from . import meters
 from .bounded_json import BYTES_PER_VALUE, count, parsed, written
 from .bounds import Bounds, Budget
+from .content_coding import Unpacker
 from .refusals import Refusal, busy
 
 LOG = logging.getLogger("lamina.serving")
@@ -123,26 +124,31 @@ class Call:
         self._held = 0
 
     async def body(self) -> bytes:
-        """The whole body.  Raises Refusal: too large, too slow, encoded."""
+        """The whole body, unpacked.  Raises Refusal: too large, packed or not; too slow; damaged."""
         bounds, headers = self.gate.bounds, self.request.headers
         too_large = Refusal(413, f"the body is larger than {bounds.body:,} bytes")
-        if headers.get("content-encoding", "identity") != "identity":
-            raise Refusal(415, "bodies are taken as they are, without Content-Encoding")
+        coding = headers.get("content-encoding", "identity")
+        unpacker = None if coding.strip().lower() == "identity" else Unpacker(coding)
         said = headers.get("content-length", "0")
         if not said.isdecimal() or len(said) > 18 or int(said) > bounds.body:
             raise too_large
         pieces, size = [], 0
         try:
             async with asyncio.timeout(bounds.body_time):
-                async for piece in self.request.stream():
-                    self.hold(len(piece))
-                    size += len(piece)
-                    if size > bounds.body:
-                        raise too_large
-                    pieces.append(piece)
+                async for came in self.request.stream():
+                    for piece in (came,) if unpacker is None else unpacker.pieces(came):
+                        self.hold(len(piece))
+                        size += len(piece)
+                        if size > bounds.body:
+                            raise too_large
+                        pieces.append(piece)
+                        if unpacker is not None:  # a few bytes may be thousands of pieces
+                            await asyncio.sleep(0)
         except TimeoutError:
             raise Refusal(408, f"the body did not come within {bounds.body_time:g} s") from None
         self._unread = False
+        if unpacker is not None:
+            unpacker.end()
         if size > PIECE:
             self.hold(size)  # the pieces, and what they are joined to
         return b"".join(pieces)

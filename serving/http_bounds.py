@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .bounds import Bounds
+from .refusals import ServeError
 
 LINGER = 20_000  # milliseconds for which a client may take nothing of an answer
 
@@ -100,3 +103,20 @@ def listening(host: str, port: int, backlog: int = 2048) -> socket.socket:
     made.setblocking(False)
     made.set_inheritable(True)
     return made
+
+
+def tls_of(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """TLS 1.2 and newer with a certificate; None without one.  Raises ServeError for files that don't fit.
+
+    A key with a password is refused: workers that are started anew have nobody to ask for it.
+    """
+    if certificate is None:
+        return None
+    found = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    found.set_alpn_protocols(["http/1.1"])
+    try:
+        found.load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        of = certificate if key is None else f"{certificate} and {key}"
+        raise ServeError(f"TLS does not start with {of}: {error}") from None
+    return found

@@ -37,7 +37,11 @@ BOUNDS: dict[str, tuple[str, float]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """How the server runs.  supervisor: the process that loads models anew, where there is one."""
+    """How the server runs.
+
+    certificate, key: of TLS, in PEM; without a certificate there is none.  supervisor: the process that loads
+    models anew, where there is one.
+    """
 
     models: Mapping[str, Path]
     host: str = "127.0.0.1"
@@ -47,6 +51,8 @@ class Options:
     tokens: tuple[str, ...] = ()
     untrusted: bool = False
     http: str = "auto"
+    certificate: Path | None = None
+    key: Path | None = None
     bounds: Bounds = Bounds()
     supervisor: int = 0
 
@@ -67,6 +73,10 @@ def read(argv: Sequence[str]) -> Options:
     parser.add_argument("--threads", type=int, help="threads of each (the CPUs, shared out)")
     about = "what clients must show, `Authorization: Bearer TOKEN`; or LAMINA_TOKEN; several with commas"
     parser.add_argument("--token", default=os.environ.get("LAMINA_TOKEN", ""), help=about)
+    about = "a certificate with its chain, PEM: the server speaks TLS"
+    parser.add_argument("--certfile", type=Path, metavar="FILE", help=about)
+    about = "the certificate's key, PEM, where it is not in --certfile; no password"
+    parser.add_argument("--keyfile", type=Path, metavar="FILE", help=about)
     about = "listen beyond this machine without a token"
     parser.add_argument("--open", action="store_true", help=about)
     about = "compile the graphs of .lam files anew, instead of running the code in them"
@@ -89,10 +99,12 @@ def read(argv: Sequence[str]) -> Options:
         parser.error("--workers and --threads are 1 or more")
     if not 0 <= given.port < 1 << 16:  # larger ones would be taken modulo this
         parser.error("--port is a number from 0 to 65535")
+    if given.keyfile is not None and given.certfile is None:
+        parser.error("--keyfile goes with --certfile")
     options = Options(
         named_paths(given.models), given.host, given.port, given.workers, given.threads,
         tuple(filter(None, (token.strip() for token in given.token.split(",")))), given.untrusted, given.http,
-        replace(defaults, **said),
+        given.certfile, given.keyfile, replace(defaults, **said),
     )  # fmt: skip
     if not options.local and not options.tokens and not given.open:
         raise ServeError(

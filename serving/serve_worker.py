@@ -8,8 +8,11 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
+from typing import Any
 
 import uvicorn
 
@@ -26,18 +29,38 @@ STUCK = 70  # exit status of a worker whose model does not come back
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with signals left to `_Worker`, which is told when it listens."""
+    """uvicorn's server, with signals left to `_Worker`, which is told when it listens.
 
-    def __init__(self, config: uvicorn.Config, listening: Callable[[], None]):
+    tls: how connections are kept secret, where they are, and how many seconds a handshake may take.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: Callable[[], None],
+        tls: tuple[ssl.SSLContext, float] | None = None,
+    ):
         super().__init__(config)
-        self._listening = listening
+        self._listening, self._tls = listening, tls
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._tls is None:
+            await super().startup(sockets)
+        else:  # as uvicorn does, whose connections may take a minute for their handshake
+            await super().startup([])
+            (context, seconds), loop, config = self._tls, asyncio.get_running_loop(), self.config
+            connection: Any = config.http_protocol_class
+            made = partial(connection, config=config, server_state=self.server_state, app_state={})
+            for each in sockets or ():
+                listens = await loop.create_server(
+                    made, sock=each, backlog=config.backlog, ssl=context,
+                    ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds,
+                )  # fmt: skip
+                self.servers.append(listens)
         self._listening()
 
 
@@ -92,7 +115,13 @@ def configured(gate: Gate, bounds: Bounds, http: str = "auto") -> uvicorn.Config
     )
 
 
-def work(listener: socket.socket, fleet: Fleet, options: Options, listening: Callable[[], None]) -> int:
+def work(
+    listener: socket.socket,
+    fleet: Fleet,
+    options: Options,
+    listening: Callable[[], None],
+    tls: ssl.SSLContext | None = None,
+) -> int:
     """Answer requests until told to stop, by SIGTERM, or by SIGUSR1 to drain.  Returns the exit status.
 
     listening: called once the first can be taken.
@@ -101,7 +130,7 @@ def work(listener: socket.socket, fleet: Fleet, options: Options, listening: Cal
     reload = (lambda: os.kill(supervisor, signal.SIGHUP)) if supervisor else None
     gate = application(fleet, bounds, options.tokens, options.local, reload)
     config = configured(gate, bounds, options.http)
-    server = Server(config, listening)
+    server = Server(config, listening, tls and (tls, bounds.header_time))
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()

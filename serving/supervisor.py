@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from dataclasses import replace
 from time import monotonic
 
 from .children import FAILED, WATCHED, Child, Pace, next_signal
-from .http_bounds import listening
+from .http_bounds import listening, tls_of
 from .refusals import ServeError
 from .serve_options import Options
 
@@ -128,12 +129,14 @@ class Generation:
         self.options, self.listener, self.number, self.parent = options, listener, number, parent
         self.workers: list[Child | None] = [None] * options.workers
         self.paces = [Pace() for _ in self.workers]
+        self.tls: ssl.SSLContext | None = None
 
     def run(self, ready: Callable[[], None]) -> int:
         """Load, serve, finish.  Returns the exit status."""
         from .loading import fleet_of  # noqa: PLC0415 - loads LLVM and Prometheus, which the supervisor does without
 
         try:
+            self.tls = tls_of(self.options.certificate, self.options.key)
             self.fleet = fleet_of(self.options, self.number)
         except ServeError as error:
             print(f"lamina serve: {error}", file=sys.stderr, flush=True)
@@ -183,7 +186,7 @@ class Generation:
     def _work(self, ready: Callable[[], None]) -> int:
         from .serve_worker import work  # noqa: PLC0415 - as above
 
-        return work(self.listener, self.fleet(), self.options, ready)
+        return work(self.listener, self.fleet(), self.options, ready, self.tls)
 
     def _stop(self, status: int) -> int:
         self.listener.close()
@@ -202,7 +205,7 @@ def supervise(options: Options) -> int:
         raise ServeError(f"{options.host} port {options.port} can't be listened at: {error}") from None
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    print(f"http://{shown}:{port}", flush=True)
+    print(f"{'https' if options.certificate else 'http'}://{shown}:{port}", flush=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     folder = tempfile.mkdtemp(prefix="lamina-serve-")
     os.environ[METRICS] = folder

@@ -69,7 +69,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def in_thread(models, bounds=None, tokens=(), http="auto", local=True):
+def in_thread(models, bounds=None, tokens=(), http="auto", local=True, tls=None):
     """The port of a server in a thread of this process."""
     from lamina.serving.application import application
     from lamina.serving.bounds import Bounds
@@ -84,7 +84,7 @@ def in_thread(models, bounds=None, tokens=(), http="auto", local=True):
     async def serve():
         fleet = Fleet(models, bounds)
         gate = application(fleet, bounds, tokens, local)
-        server = Server(configured(gate, bounds, http), ready.set)
+        server = Server(configured(gate, bounds, http), ready.set, tls and (tls, bounds.header_time))
         made.extend((server, gate))
         await server.serve([listener])
         fleet.close()
