@@ -10,7 +10,8 @@ import numpy as np
 from ..ir.errors import ArgumentValueError
 from ..runtime.generator import Generator
 from .attention_cache import AttentionCache
-from .token_choice import Sampling
+from .guided import Guide
+from .token_choice import Sampling, Scored, scored
 from .vocabulary import Vocabulary
 
 Finish = Literal["stop", "length"]
@@ -18,12 +19,19 @@ Finish = Literal["stop", "length"]
 Network = Callable[[Sequence[int], int, AttentionCache], np.ndarray]
 
 
+class ContextLengthError(ArgumentValueError):
+    """A prompt that leaves no room in the context.  code: what OpenAI's clients know that as."""
+
+    code = "context_length_exceeded"
+
+
 class Generation(Iterator[str]):
     """An answer as it comes: an iterator of pieces of text, none of which ends within a character.
 
-    tokens: those of the answer so far, without the one that ended it.  finish: "stop" where the model ended
-    the answer or a stop word came, "length" where there was no more room; None before.  A stop word is not
-    told, nor is the beginning of a character that never was completed.
+    tokens: those of the answer so far, without the one that ended it.  scores: how likely each was, where
+    that was asked for.  finish: "stop" where the model ended the answer, a stop word came or what was asked
+    for was complete, "length" where there was no more room; None before.  A stop word is not told, nor is the
+    beginning of a character that never was completed.
     """
 
     def __init__(
@@ -36,33 +44,41 @@ class Generation(Iterator[str]):
         most: int,
         stop: Sequence[str],
         generator: Generator,
+        guide: Guide | None = None,
+        top: int | None = None,
     ):
         if not prompt:
             raise ArgumentValueError("generate(prompt): there is no token to go on from")
         if len(prompt) >= cache.longest:
-            raise ArgumentValueError(
+            raise ContextLengthError(
                 f"generate(prompt): {len(prompt)} tokens leave no room in a context of {cache.longest}",
                 "shorten the prompt, or load the model with a longer context",
             )
         self.tokens: list[int] = []
+        self.scores: list[Scored] = []
         self.finish: Finish | None = None
         self.prompt, self._most = [*prompt], most
         self._network, self._vocabulary, self._cache = network, vocabulary, cache
         self._sampling, self._generator = sampling, generator
         self._stop, self._text = Until(stop), vocabulary.stream()
+        self._guide, self._top = guide, top
 
     def __next__(self) -> str:
         while self.finish is None:
             if len(self.tokens) >= self._most or len(self.prompt) + len(self.tokens) >= self._cache.longest:
                 self.finish = "length"
                 break
-            token = self._next_token()
+            logits = self._logits()
+            allowed = logits if self._guide is None else self._guide.allowed(logits)
+            token = self._sampling.choose(allowed, self._before(), self._generator, self.tokens)
             if token in self._vocabulary.ends:
                 self.finish = "stop"
                 break
             self.tokens.append(token)
+            if self._top is not None:
+                self.scores.append(scored(logits, token, self._top))
             piece = self._stop.told(self._text.step(token))
-            if self._stop.met:
+            if self._stop.met or self._guide is not None and self._guide.complete(token):
                 self.finish = "stop"
             if piece:
                 return piece
@@ -70,8 +86,8 @@ class Generation(Iterator[str]):
             return rest
         raise StopIteration
 
-    def _next_token(self) -> int:
-        """Run what the cache has not seen, and choose."""
+    def _logits(self) -> np.ndarray:
+        """Run what the cache has not seen.  Returns f32[vocabulary]."""
         text = [*self.prompt, *self.tokens] if not self.tokens else None
         cache = self._cache
         if text is not None:
@@ -82,7 +98,7 @@ class Generation(Iterator[str]):
         del cache.tokens[known:]
         logits = self._network(new, known, cache)
         cache.tokens += new
-        return self._sampling.choose(logits, self._before(), self._generator)
+        return logits
 
     def _before(self) -> Iterator[int]:
         yield from self.prompt

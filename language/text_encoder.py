@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ArgumentError
+from ..ir.errors import ArgumentError, ArgumentValueError
 from ..jit import trace
 from ..jit.observe.sizes import mark
 from ..runtime import Tensor, tensor
@@ -40,20 +40,28 @@ class Encoder:
         """The text of tokens, without special ones."""
         return self.vocabulary.text(tokens)
 
-    def embed(self, texts: Sequence[str], batch: int = 32) -> Tensor:
+    def embed(self, texts: Sequence[str | Sequence[int]], batch: int = 32) -> Tensor:
         """One vector for each text, in their order.  Returns f32[n, width].
 
-        batch: how many texts, of about equal length, go through the network together.
+        texts: or the tokens of each.  batch: how many texts, of about equal length, go through the network
+        together.
         """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise ArgumentError("embed(texts): takes a list of texts")
-        tokens = [self.tokens(text) for text in texts]
+        if isinstance(texts, str) or not all(isinstance(text, str | list | tuple) for text in texts):
+            raise ArgumentError("embed(texts): takes a list of texts, or of lists of tokens")
+        tokens = [self.tokens(x) if isinstance(x, str) else self._checked(x) for x in texts]
         order = sorted(range(len(tokens)), key=lambda at: len(tokens[at]))
         found = np.empty((len(tokens), self.width), np.float32)
         for start in range(0, len(order), batch):
             places = order[start : start + batch]
             found[places] = self._run([tokens[at] for at in places]).numpy()
         return tensor(found)
+
+    def _checked(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that somebody else made, cut off where they are too many."""
+        words = self.network.config.vocabulary
+        if not tokens or any(type(token) is not int or not 0 <= token < words for token in tokens):
+            raise ArgumentValueError(f"embed(texts): tokens are whole numbers below {words}, at least one")
+        return [*tokens[: self.longest]]
 
     def _run(self, rows: list[list[int]]) -> Tensor:
         ids, mask = self.padded(rows)

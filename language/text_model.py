@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -19,12 +20,14 @@ from .attention_cache import AttentionCache
 from .chat_template import ChatTemplate
 from .decoder_network import Decoder
 from .generating import Generation
-from .token_choice import Sampling
+from .guided import Guides
+from .token_choice import Sampling, Scored, scored
 from .untrusted import CheckpointError
 from .vocabulary import Vocabulary
 
 PART = 512  # tokens of a prompt that go through the network together
 FIRST = 16  # of those that it is compiled with
+ROWS = 64  # of logits that are looked at together: of 151,936 words they take 39 MB
 # A single token goes so many times, at the same place: for fewer rows than a tile has there is code of its
 # own, which keeps weights packed in its own way (of bfloat16 as float32) beside those for prompts.  Eight
 # rows take about as long as one, as what takes time is reading the weights; not so of weights of 8 or 4 bits,
@@ -61,6 +64,11 @@ class LanguageModel:
         """The text of tokens, without special ones."""
         return self.vocabulary.text(tokens)
 
+    def spelled(self, token: int) -> bytes:
+        """The bytes that a token adds to a text; of a special one, its name."""
+        known = self.vocabulary.spellings
+        return known[token] if token < len(known) else b""
+
     def prompt(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> str:
         """A conversation as the model's chat template writes it, up to where its answer begins.
 
@@ -88,20 +96,29 @@ class LanguageModel:
         top_k: int = 0,
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
         stop: Sequence[str] = (),
         seed: int | None = None,
+        schema: Mapping[str, Any] | None = None,
+        logprobs: int | None = None,
         cache: AttentionCache | None = None,
     ) -> Generation:
         """Go on from a text or from tokens; an iterator of pieces of text.
 
-        temperature, top_p, top_k, min_p, repetition_penalty: as Sampling has them.  stop: texts that end the
-        answer.  seed: of what is drawn; equal seeds give equal answers.  cache: of `cache()`, one's own for
-        None.  Raises ArgumentValueError for what is out of range, and for a prompt that leaves no room.
+        temperature, top_p, top_k, min_p, penalties, logit_bias: as Sampling has them.  stop: texts that end
+        the answer.  seed: of what is drawn; equal seeds give equal answers.  schema: a JSON schema that the
+        answer fits, {} for any JSON.  logprobs: of so many of the likeliest tokens at each place are kept
+        in `scores`, beside the one that was taken.  cache: of `cache()`, one's own for None.
+
+        Raises ArgumentValueError for what is out of range, for a prompt that leaves no room and for a schema
+        that can't be followed; MissingLibraryError for a schema without the library `llguidance`.
         """
         tokens = self.tokens(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
-        words = self.network.config.vocabulary
-        if outside := [token for token in tokens if not 0 <= token < words]:
-            raise ArgumentValueError(f"generate(prompt): {outside[0]} is none of {words} tokens")
+        bias = {int(token): float(each) for token, each in (logit_bias or {}).items()}
+        self._check("generate(prompt)", tokens, logprobs)
+        self._check("generate(logit_bias)", [*bias])
         if max_tokens < 0:
             raise ArgumentValueError(f"generate(max_tokens): a number from 0 on, not {max_tokens}")
         generator = Generator()
@@ -109,9 +126,57 @@ class LanguageModel:
             generator.seed()
         else:
             generator.manual_seed(seed)
-        sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty)
+        sampling = Sampling(
+            temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, frequency_penalty, bias
+        )
         cache = self.cache() if cache is None else cache
-        return Generation(self._logits, self.vocabulary, cache, tokens, sampling, max_tokens, stop, generator)
+        guide = None if schema is None else self._guides.of(schema)
+        return Generation(
+            self._logits,
+            self.vocabulary,
+            cache,
+            tokens,
+            sampling,
+            max_tokens,
+            stop,
+            generator,
+            guide,
+            logprobs,
+        )
+
+    def scores(
+        self, tokens: Sequence[int], logprobs: int = 0, cache: AttentionCache | None = None
+    ) -> Iterator[Scored]:
+        """How likely each token is behind those before it, from the second on.
+
+        logprobs: of so many of the likeliest at each place.  cache: as `generate` takes it, which then goes
+        on from these tokens without computing them again.
+        """
+        self._check("scores(tokens)", tokens, logprobs)
+        self._compile()
+        cache = self.cache() if cache is None else cache
+        if not 0 < len(tokens) <= cache.longest:
+            raise ArgumentValueError(f"scores(tokens): from 1 to {cache.longest} tokens, not {len(tokens)}")
+        cache.tokens.clear()
+        cache.reserve(len(tokens))
+        for start in range(0, len(tokens), ROWS):
+            part = tokens[start : start + ROWS]
+            logits = self._run(part, start, cache, every=True).numpy()[0]
+            cache.tokens += part
+            for row, token in zip(logits, tokens[start + 1 : start + ROWS + 1]):
+                yield scored(row, token, logprobs)
+
+    def _check(self, call: str, tokens: Sequence[int], logprobs: int | None = None) -> None:
+        """Raise ArgumentValueError for what is no token, or a count beyond all of them."""
+        words = self.network.config.vocabulary
+        if outside := [token for token in tokens if not 0 <= token < words]:
+            raise ArgumentValueError(f"{call}: {outside[0]} is none of {words} tokens")
+        if logprobs is not None and not 0 <= logprobs <= words:
+            raise ArgumentValueError(f"{call}: logprobs is a number from 0 to {words}, not {logprobs}")
+
+    @cached_property
+    def _guides(self) -> Guides:
+        return Guides(self.vocabulary, self.network.config.vocabulary)
 
     def _logits(self, tokens: Sequence[int], at: int, cache: AttentionCache) -> np.ndarray:
         """Run tokens from the place `at` on.  Returns f32[vocabulary], of what follows the last."""
@@ -121,14 +186,16 @@ class LanguageModel:
             logits = self._run(tokens[start : start + PART], at + start, cache)
         return logits[0, -1].numpy()
 
-    def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache) -> Tensor:
+    def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache, every: bool = False) -> Tensor:
+        """Logits behind the last token, or behind every one.  Returns f32[1, rows, vocabulary]."""
         count = len(tokens)
         rows = max(self.fewest, count)
         part = np.full((1, rows), tokens[-1], np.int64)
         part[0, :count] = tokens
         places = np.full(rows, at + count - 1)
         places[:count] = np.arange(at, at + count)
-        last = tensor([count - 1] * self.fewest, dtype=int64)
+        wanted = [*range(count)] if every else []
+        last = tensor(wanted + [count - 1] * max(0, self.fewest - len(wanted)), dtype=int64)
         arguments = tensor(part), tensor(places), cache.kept, last
         for x, dim in ((arguments[0], 1), (arguments[1], 0), (last, 0)):
             mark_dynamic(x, dim)

@@ -1,9 +1,11 @@
-"""Choosing the next token of logits: penalty, temperature, top-k, top-p, min-p, in this order."""
+"""Choosing the next token of logits: biases, penalties, temperature, top-k, top-p, min-p, in this order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, isnan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from ..ir.errors import ArgumentValueError
 from ..runtime import random
 from ..runtime.generator import Generator
 
+LEAST = float(np.finfo(np.float64).smallest_subnormal)
 FEW = 1024  # tokens that are sorted first: they nearly always hold all of top_p
 
 
@@ -22,7 +25,9 @@ class Sampling:
     temperature: logits are divided by it; 0 takes the likeliest.  top_k: so many of the likeliest, 0 for
     all.  top_p: the fewest of the likeliest that together have this probability.  min_p: those that have
     this share of the likeliest's probability.  repetition_penalty: what tokens that were there are less
-    likely by: positive logits are divided by it, negative ones multiplied.  Raises ArgumentValueError.
+    likely by: positive logits are divided by it, negative ones multiplied.  presence_penalty,
+    frequency_penalty: what is taken off the logits of the answer's tokens, once, and for each time that they
+    came.  logit_bias: what is added, by token.  Raises ArgumentValueError.
     """
 
     temperature: float = 1.0
@@ -30,6 +35,9 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, fits, asked in (
@@ -38,24 +46,41 @@ class Sampling:
             ("top_k", self.top_k >= 0, "a number from 0 on"),
             ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
             ("repetition_penalty", 0 < self.repetition_penalty < float("inf"), "above 0"),
+            ("presence_penalty", isfinite(self.presence_penalty), "a number"),
+            ("frequency_penalty", isfinite(self.frequency_penalty), "a number"),
+            ("logit_bias", not any(map(isnan, self.logit_bias.values())), "numbers by token"),
         ):
             if not fits:
                 raise ArgumentValueError(f"generate({name}): {name} is {asked}, not {getattr(self, name)}")
 
-    def choose(self, logits: np.ndarray, before: Iterable[int], generator: Generator) -> int:
-        """The next token.  Shapes: logits f32[vocabulary].  before: the tokens so far."""
-        if self.repetition_penalty != 1.0:
-            logits = logits.copy()
-            seen = np.unique(np.fromiter(before, np.int64))
-            known = logits[seen]
-            rate = self.repetition_penalty
-            logits[seen] = np.where(known > 0, known / rate, known * rate)
+    def choose(
+        self, logits: np.ndarray, before: Iterable[int], generator: Generator, answer: Sequence[int] = ()
+    ) -> int:
+        """The next token.  Shapes: logits f32[vocabulary].  before: all tokens so far.  answer: the last."""
+        logits = self.weighed(logits, before, answer)
         if self.temperature == 0 or self.top_k == 1:
             return int(logits.argmax())
         tokens, chances = self.candidates(logits)
         drawn = random.rand(1, generator=generator, dtype=float64).item()
         sums = chances.cumsum()
         return int(tokens[min(np.searchsorted(sums, drawn * sums[-1], "right"), len(tokens) - 1)])
+
+    def weighed(self, logits: np.ndarray, before: Iterable[int], answer: Sequence[int]) -> np.ndarray:
+        """Logits with biases and penalties.  Shapes: f32[vocabulary] -> the same."""
+        rate, once, each = self.repetition_penalty, self.presence_penalty, self.frequency_penalty
+        if rate == 1.0 and not once and not each and not self.logit_bias:
+            return logits
+        logits = logits.copy()
+        for token, bias in self.logit_bias.items():
+            logits[token] += bias
+        if rate != 1.0:
+            seen = np.unique(np.fromiter(before, np.int64))
+            known = logits[seen]
+            logits[seen] = np.where(known > 0, known / rate, known * rate)
+        if once or each:
+            said, times = np.unique(np.array(answer, np.int64), return_counts=True)
+            logits[said] -= (once + each * times).astype(logits.dtype)
+        return logits
 
     def candidates(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens that may be drawn, and their probabilities."""
@@ -66,7 +91,7 @@ class Sampling:
         weights = np.exp(scores - scores.max())
         count = min(self.top_k or len(weights), len(weights))
         if count == len(weights) and self.top_p == 1:  # in any order
-            order = np.flatnonzero(weights >= self.min_p)  # the likeliest has the weight 1
+            order = np.flatnonzero(weights >= max(self.min_p, LEAST))  # the likeliest has the weight 1
             return order, weights[order] / weights[order].sum()
         order = _likeliest(weights, count, self.top_p)
         chances = weights[order] / (weights.sum() if count == len(weights) else weights[order].sum())
@@ -87,3 +112,24 @@ def _likeliest(weights: np.ndarray, count: int, share: float) -> np.ndarray:
     if few < count and weights[best].sum() < share * weights.sum():
         best = np.arange(len(weights))
     return best[np.lexsort((best, -weights[best]))][:count]  # of equal ones the first
+
+
+class Scored(NamedTuple):
+    """How likely a token was.  logprob: the logarithm of its probability, as the network has it, before
+    biases, penalties and temperature.  top: the likeliest tokens at its place, with theirs.
+    """
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+def scored(logits: np.ndarray, token: int, count: int) -> Scored:
+    """How likely a token is.  Shapes: logits f32[vocabulary].  count: of the likeliest beside it."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    wide -= np.log(np.exp(wide).sum())
+    count = min(count, len(wide))
+    best = np.argpartition(-wide, count - 1)[:count] if count else np.zeros(0, np.int64)
+    top = [(int(each), float(wide[each])) for each in best[np.lexsort((best, -wide[best]))]]
+    return Scored(token, float(wide[token]), top)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..ir import lazy
 from ..ir.errors import ArgumentValueError
 from .untrusted import CheckpointError, Fields, read_object, read_text
+
+# The letters that stand for bytes in byte-level vocabularies: what can be seen stands for itself, for
+# the rest there are letters from 256 on.  Source: GPT-2's encoder.
+_SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_UNSEEN = [byte for byte in range(256) if byte not in _SEEN]
+BYTES = {chr(byte): byte for byte in _SEEN} | {chr(256 + n): byte for n, byte in enumerate(_UNSEEN)}
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,25 @@ class Vocabulary:
     def text(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""
         return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
+
+    @cached_property
+    def spellings(self) -> list[bytes]:
+        """By token, the bytes that it adds to a text; of special ones, their names."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        decoder = self.tokenizer.decoder
+        form = b"" if decoder is None else decoder.__getstate__()
+        found = []
+        for token in range(self.size):
+            text = self.tokenizer.id_to_token(token) or ""
+            if token in added:
+                found.append(text.encode())
+            elif b'"ByteLevel"' in form:
+                found.append(bytes([BYTES[letter] for letter in text if letter in BYTES]))
+            elif b'"ByteFallback"' in form and (byte := _BYTE.fullmatch(text)):
+                found.append(bytes.fromhex(byte[1]))
+            else:
+                found.append(text.replace("▁", " ").encode())
+        return found
 
     def stream(self) -> Stream:
         """What makes text of tokens that come one by one."""

@@ -8,6 +8,7 @@ import tiny_checkpoints
 from tiny_checkpoints import LLAMA, WORDS, llama_arrays
 
 import lamina
+from lamina.language.gguf_files import _readable
 
 gguf = pytest.importorskip("gguf", reason="the extra language is not installed")
 KINDS = gguf.GGMLQuantizationType
@@ -25,6 +26,14 @@ def interleaved(array, heads):
     return array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
+def short_name(name):
+    """What a weight is called in such a file."""
+    name = name.replace("model.layers.", "blk.")
+    for ours, short in OURS.items():
+        name = name.replace(ours, short)
+    return name
+
+
 def write_gguf(path, arrays, kind=KINDS.F32, arch="llama", config=TINY, fill=None):
     """A model's file.  Returns the arrays as the blocks have them."""
     writer = gguf.GGUFWriter(path, arch)
@@ -39,9 +48,10 @@ def write_gguf(path, arrays, kind=KINDS.F32, arch="llama", config=TINY, fill=Non
     (fill or bytes_metadata)(writer)
     stored = {}
     for name, array in arrays.items():
-        theirs = name.replace("model.layers.", "blk.")
-        for ours, short in OURS.items():
-            theirs = theirs.replace(ours, short)
+        theirs = short_name(name)
+        if isinstance(array, tuple):  # blocks that are made already
+            writer.add_tensor(theirs, array[0], raw_dtype=array[1])
+            continue
         if arch == "llama" and ("attn_q." in theirs or "attn_k." in theirs):
             heads = config["num_attention_heads" if "_q." in theirs else "num_key_value_heads"]
             array = interleaved(array, heads)
@@ -109,14 +119,38 @@ def test_a_file_gives_the_logits_of_its_weights(tmp_path, arch, kind):
     assert ours.prompt(messages) == plain.prompt(messages)
 
 
-def test_blocks_of_k_kinds_are_dequantised(tmp_path):
-    """The package writes no such blocks: random bytes are blocks, too."""
-    from lamina.language.gguf_files import Blocks
-
-    for kind in (KINDS.Q4_K, KINDS.Q6_K, KINDS.Q5_K, KINDS.Q2_K, KINDS.Q3_K):
-        size = gguf.GGML_QUANT_SIZES[kind][1]
-        rows = np.random.default_rng(0).integers(0, 32, (3, size * 2)).astype(np.uint8)
-        assert (Blocks((3, 512), int(kind), rows).array() == gguf.quants.dequantize(rows, kind)).all()
+def test_every_kind_of_block_is_read_as_the_package_reads_it(tmp_path):
+    """It writes few kinds: random bytes are blocks of all.  Each matrix of a model is of another kind."""
+    config = {**TINY, "hidden_size": 256, "intermediate_size": 512}
+    shapes = {name: array.shape for name, array in llama_arrays(config).items()}
+    rng, kinds = np.random.default_rng(0), sorted(_readable() | {int(KINDS.F16)})
+    assert {"Q4_K", "IQ2_XXS", "IQ4_XS", "TQ1_0", "MXFP4"} <= {KINDS(kind).name for kind in kinds}
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    for start in range(0, len(kinds), len(matrices)):
+        chosen = iter(kinds[start : start + len(matrices)])
+        stored = {}
+        for name, shape in shapes.items():
+            kind = next(chosen, None) if len(shape) == 2 else None
+            if kind is None:
+                stored[name] = np.ones(shape, np.float32), KINDS.F32
+                continue
+            count, size = gguf.GGML_QUANT_SIZES[KINDS(kind)]
+            raw = rng.integers(0, 256, (shape[0], shape[1] // count * size)).astype(np.uint8)
+            stored[name] = raw, KINDS(kind)
+        for name in [
+            name for name in shapes if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))
+        ]:
+            bias = np.ones(shapes[name][0], np.float32)
+            stored[name.replace("weight", "bias")] = bias, KINDS.F32
+        path = tmp_path / f"{start}.gguf"
+        write_gguf(path, stored, arch="qwen2", config=config)
+        with np.errstate(all="ignore"):  # scales of random bits may be infinite
+            network = lamina.language.load(path).network
+            theirs = {each.name: each for each in gguf.GGUFReader(path).tensors}
+            for name, p in network.named_parameters():
+                tensor = theirs[short_name(f"model.{name}" if "lm_head" not in name else name)]
+                want = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                assert np.array_equal(p.detach().numpy(), want.reshape(p.shape), equal_nan=True), tensor
 
 
 def test_pieces_become_tokens_and_text_again(tmp_path):
@@ -128,6 +162,7 @@ def test_pieces_become_tokens_and_text_again(tmp_path):
     assert model.tokens("<s>the cat") == [1, the, cat]
     assert model.text([1, the, cat]) == "the cat"
     assert model.text(model.tokens("é the")) == "é the"  # bytes where no piece is
+    assert b"".join(map(model.spelled, model.tokens("é the"))) == "<s> é the".encode()
 
 
 def cut(data):

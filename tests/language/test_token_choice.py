@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.language.token_choice import Sampling
+from lamina.language.token_choice import Sampling, scored
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.3, 0.15, 0.1], np.float32))
 
@@ -49,6 +49,36 @@ def test_a_penalty_makes_what_was_there_less_likely():
     assert choose(logits, [0, 0, 1], lamina.Generator()) == 2
     assert logits.tolist() == [2.0, -1.0, 1.5]
     assert Sampling(temperature=0).choose(logits, [0], lamina.Generator()) == 0
+
+
+def test_penalties_of_the_answer_and_biases():
+    """OpenAI's: logit - presence * (count > 0) - frequency * count, of the answer alone."""
+    logits = np.array([2.0, 1.9, 1.8, -5.0], np.float32)
+    draw = lambda answer, **how: Sampling(temperature=0, **how).choose(  # noqa: E731
+        logits, [0, 0, 0, *answer], lamina.Generator(), answer
+    )
+    assert draw([], presence_penalty=2, frequency_penalty=2) == 0  # the prompt's do not count
+    assert draw([0], presence_penalty=0.15) == 1 and draw([0, 0], presence_penalty=0.05) == 0
+    assert draw([0, 0], frequency_penalty=0.06) == 1 and draw([0], frequency_penalty=0.06) == 0
+    assert draw([1, 2], presence_penalty=-1) == 1
+    assert draw([], logit_bias={3: 8, 0: -100}) == 3
+    got = Sampling(presence_penalty=0.5, frequency_penalty=0.25).weighed(logits, [], [1, 1, 3])
+    assert got.tolist() == [2.0, np.float32(0.9), np.float32(1.8), -5.75] and logits[1] == np.float32(1.9)
+
+
+def test_how_likely_a_token_was():
+    found = scored(LOGITS + 3, 4, 2)
+    assert found.token == 4 and abs(found.logprob - np.log(0.1)) < 1e-6
+    assert [token for token, _ in found.top] == [1, 2] and abs(found.top[0][1] - np.log(0.4)) < 1e-6
+    assert scored(LOGITS, 0, 0).top == [] and len(scored(LOGITS, 0, 9).top) == 5
+
+
+def test_what_is_ruled_out_is_never_drawn():
+    logits = np.where(np.arange(5) == 2, LOGITS, -np.inf).astype(np.float32)
+    for how in ({}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}):
+        assert {Sampling(**how).choose(logits, [], lamina.Generator().manual_seed(n)) for n in range(9)} == {
+            2
+        }
 
 
 def test_logits_that_are_no_numbers_give_a_token():
