@@ -1,6 +1,5 @@
 """OpenAI's interface for language models: completions, chats, embeddings, the list of models.
 
-What is not understood is refused by name rather than passed over.
 Source: platform.openai.com/docs/api-reference.
 """
 
@@ -9,7 +8,8 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,159 +20,32 @@ from starlette.routing import Route
 from .bounded_json import written
 from .fleet import Fleet
 from .gate import call_of
+from .openai_fields import CHAT, COMPLETIONS, MOST_CHOICES, Fields, messages_of, prompts_of, texts_of
 from .refusals import Refusal
-from .text_queue import Prompt, Sampling, Text, TextQueue
+from .served_models import Scored
+from .text_queue import Piece, Prompt, Sampling, Text, TextQueue
+from .token_scores import of_chat, of_completion
+from .tool_calls import Listener, Tools
 
-MOST_CHOICES, MOST_STOPS, MOST_TEXTS = 16, 16, 2048
 CHECK_EVERY = 16  # pieces, between two looks whether the client is still there
-# What may be asked for and changes no answer.
-IGNORED = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
-# What is taken where it asks for nothing beyond what is done anyway.
-NEUTRAL: dict[str, tuple] = {
-    "logprobs": (None, False), "top_logprobs": (None, 0), "echo": (None, False), "suffix": (None, ""),
-    "best_of": (None, 1), "presence_penalty": (None, 0), "frequency_penalty": (None, 0),
-    "logit_bias": (None, {}), "tools": (None, []), "tool_choice": (None, "none"),
-    "response_format": (None, {"type": "text"}), "parallel_tool_calls": (None, True, False),
-    "modalities": (None, ["text"]), "reasoning_effort": (None,),
-}  # fmt: skip
-COMMON = {
-    "model",
-    "temperature",
-    "top_p",
-    "top_k",
-    "n",
-    "stream",
-    "stream_options",
-    "stop",
-    "seed",
-    "max_tokens",
-}
-
-
-class Fields:
-    """The fields of a request, each looked at as it is taken.  Raises Refusal, which names the field."""
-
-    def __init__(self, given: Any, known: set[str]):
-        if not isinstance(given, dict):
-            raise Refusal(400, "the body is an object")
-        self.given = given
-        for name, value in given.items():
-            if name in NEUTRAL and not any(
-                value == each and isinstance(value, bool) == isinstance(each, bool) for each in NEUTRAL[name]
-            ):
-                raise Refusal(400, f"{name} is not offered here", param=name)
-            if name not in known | IGNORED | NEUTRAL.keys():
-                raise Refusal(400, f"{name[:100]!r} is not known here", param=name[:100])
-
-    def number(self, name: str, default: Any, least: float, most: float, kind: type = float) -> Any:
-        """A number within bounds; an int where `kind` says so."""
-        value = self.given.get(name)
-        if value is None:
-            return default
-        kinds = (int,) if kind is int else (int, float)
-        if type(value) not in kinds or not least <= value <= most:
-            what = "a whole number" if kind is int else "a number"
-            raise Refusal(
-                400, f"{name} is {what} from {least:g} to {most:g}, not {str(value)[:50]}", param=name
-            )
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.given.get(name)
-        if value not in (None, True, False) or type(value) in (int, float):
-            raise Refusal(400, f"{name} is true or false", param=name)
-        return bool(value)
-
-    def stops(self) -> tuple[str, ...]:
-        value = self.given.get("stop")
-        value = [] if value is None else [value] if isinstance(value, str) else value
-        fits = isinstance(value, list) and len(value) <= MOST_STOPS
-        if not fits or not all(isinstance(x, str) and x for x in value):
-            raise Refusal(400, f"stop is a string, or up to {MOST_STOPS} of them", param="stop")
-        return tuple(value)
-
-    def sampling(self, default_tokens: int, most_tokens: int) -> Sampling:
-        name = "max_completion_tokens" if "max_completion_tokens" in self.given else "max_tokens"
-        return Sampling(
-            self.number(name, min(default_tokens, most_tokens), 1, most_tokens, int),
-            self.number("temperature", 1.0, 0, 2),
-            self.number("top_p", 1.0, 0, 1),
-            self.number("top_k", 0, 0, 1 << 31, int),
-            self.stops(),
-            self.number("seed", None, -(1 << 63), (1 << 63) - 1, int),
-        )
-
-
-def prompts_of(value: Any) -> list[Prompt]:
-    """The prompts of a completion: one or several texts, or lists of tokens.  Raises Refusal."""
-    if isinstance(value, str) or isinstance(value, list) and value and type(value[0]) is int:
-        value = [value]
-    if isinstance(value, list) and 0 < len(value) <= MOST_CHOICES:
-        if all(isinstance(x, str) for x in value):
-            return value
-        if all(isinstance(x, list) and x and set(map(type, x)) == {int} for x in value):
-            return value
-    raise Refusal(
-        400, f"prompt is a text or a list of tokens, or up to {MOST_CHOICES} of either", param="prompt"
-    )
-
-
-def texts_of(value: Any) -> list[str]:
-    """The texts to embed: one or several.  Raises Refusal."""
-    value = [value] if isinstance(value, str) else value
-    if isinstance(value, list) and 0 < len(value) <= MOST_TEXTS and all(isinstance(x, str) for x in value):
-        return value
-    raise Refusal(400, f"input is a text, or a list of up to {MOST_TEXTS} of them", param="input")
-
-
-def messages_of(value: Any) -> list[dict]:
-    """The messages of a chat, with plain texts.  Raises Refusal."""
-    if not isinstance(value, list) or not value:
-        raise Refusal(400, "messages is a list of objects with role and content", param="messages")
-    found = []
-    for at, message in enumerate(value):
-        where = f"messages[{at}]"
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise Refusal(400, f"{where} is an object with role and content", param=where)
-        role = "system" if message["role"] == "developer" else message["role"]
-        if role not in ("system", "user", "assistant"):
-            raise Refusal(
-                400, f"the role of {where} is system, user or assistant, not {role[:50]!r}", param=where
-            )
-        content = message.get("content")
-        if isinstance(content, list) and all(
-            isinstance(x, dict) and x.get("type") == "text" and isinstance(x.get("text"), str)
-            for x in content
-        ):
-            content = "".join(x["text"] for x in content)
-        if not isinstance(content, str):
-            raise Refusal(
-                400, f"the content of {where} is a text, or a list of parts of type text", param=where
-            )
-        found.append({"role": role, "content": content})
-    return found
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 class Choices:
     """The texts that one request asks for, `n` for each prompt, as one answer or as a stream of pieces.
 
-    is_chat: which of the two shapes the answer has.
+    is_chat: which of the two shapes the answer has.  echo: whether prompts are told, too.  tools: the
+    functions that may be called, where there are any.
     """
 
     def __init__(
         self, queue: TextQueue, prompts: list[Prompt | Callable[[], Prompt]], sampling: Sampling,
-        count: int, is_chat: bool, tell_usage: bool,
+        count: int, is_chat: bool, tell_usage: bool, echo: bool = False, tools: Tools | None = None,
     ):  # fmt: skip
-        self.queue, self.is_chat, self.tell_usage = queue, is_chat, tell_usage
+        self.queue, self.is_chat, self.tell_usage, self.tools = queue, is_chat, tell_usage, tools
         seeds = [None if sampling.seed is None else sampling.seed + i for i in range(count)]
-        self.jobs = [
-            (prompt, Sampling(**{**vars(sampling), "seed": seed})) for prompt in prompts for seed in seeds
-        ]
-        self.count, self.texts = count, [Text() for _ in self.jobs]
+        self.jobs = [(prompt, replace(sampling, seed=seed)) for prompt in prompts for seed in seeds]
+        self.count, self.texts = count, [Text(echo) for _ in self.jobs]
+        self.scored = sampling.logprobs is not None
         self.object = "chat.completion" if is_chat else "text_completion"
         self.about = {
             "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(12)}",
@@ -190,7 +63,7 @@ class Choices:
         """One answer with all texts."""
         choices = []
         for at, (job, text) in enumerate(zip(self.jobs, self.texts, strict=True)):
-            pieces: list[str] = []
+            pieces: list[Piece] = []
             stream = self.queue.pieces(*job, text)
             try:
                 async for piece in stream:
@@ -199,9 +72,16 @@ class Choices:
                         raise ClientDisconnect
             finally:
                 await stream.aclose()  # type: ignore[attr-defined]
-            said = "".join(pieces)
-            content = {"message": {"role": "assistant", "content": said}} if self.is_chat else {"text": said}
-            choices.append({"index": at, **content, "finish_reason": text.finish, "logprobs": None})
+            said, finish = "".join(piece.text for piece in pieces), text.finish
+            content: dict[str, Any] = {"text": said}
+            if self.is_chat:
+                said, calls = (said, []) if self.tools is None else self.tools.calls_in(said)
+                message = {"role": "assistant", "content": said or None if calls else said, "refusal": None}
+                content = {"message": message | ({"tool_calls": calls} if calls else {})}
+                finish = "tool_calls" if calls else finish
+            scores = [each for piece in pieces for each in piece.scores]
+            logprobs = self._logprobs(scores, 0, text.echo)
+            choices.append({"index": at, **content, "finish_reason": finish, "logprobs": logprobs})
         return self.about | {"object": self.object, "choices": choices, "usage": self.usage()}
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -210,16 +90,27 @@ class Choices:
         try:
             for at, (job, text) in enumerate(zip(self.jobs, self.texts, strict=True)):
                 role = self._event(at, {"role": "assistant", "content": ""}, None) if self.is_chat else b""
-                stream = self.queue.pieces(*job, text)
+                stream, told, first = self.queue.pieces(*job, text), 0, text.echo
+                listener = None if self.tools is None else Listener(self.tools)
                 try:
                     async for piece in stream:
                         begun = True
-                        yield role + self._event(at, piece, None)
-                        role = b""
+                        said = piece.text if listener is None else listener.told(piece.text)
+                        logprobs = self._logprobs(piece.scores, told, first)
+                        if listener is not None and not said and not piece.scores:
+                            continue
+                        yield role + self._event(at, said, None, logprobs)
+                        role, told, first = b"", told + len(piece.text), False
                 finally:
                     await stream.aclose()  # type: ignore[attr-defined]
                 begun = True
-                yield role + self._event(at, {} if self.is_chat else "", text.finish)
+                rest, calls = ("", []) if listener is None else listener.rest()
+                if rest:
+                    role += self._event(at, rest, None)
+                for number, call in enumerate(calls):
+                    role += self._event(at, {"tool_calls": [{"index": number, **call}]}, None)
+                finish = "tool_calls" if calls else text.finish
+                yield role + self._event(at, {} if self.is_chat else "", finish)
             if self.tell_usage:
                 yield self._sent({"choices": [], "usage": self.usage()})
             yield b"data: [DONE]\n\n"
@@ -228,12 +119,20 @@ class Choices:
                 raise
             yield b"data: " + written(refusal.body("/v1")) + b"\n\n"  # where clients look for it
 
-    def _event(self, index: int, content: Any, finish: str | None) -> bytes:
+    def _logprobs(self, scores: Sequence[Scored], start: int, begins: bool) -> dict | None:
+        """What is told of tokens behind so many characters.  begins: whether the first begins the prompt."""
+        if not self.scored:
+            return None
+        spelled = self.queue.model.spelled
+        return of_chat(scores, spelled) if self.is_chat else of_completion(scores, spelled, start, begins)
+
+    def _event(self, index: int, content: Any, finish: str | None, logprobs: dict | None = None) -> bytes:
         if self.is_chat:
             said = {"delta": {"content": content} if isinstance(content, str) else content}
         else:
             said = {"text": content}
-        return self._sent({"choices": [{"index": index, **said, "finish_reason": finish, "logprobs": None}]})
+        choice = {"index": index, **said, "finish_reason": finish, "logprobs": logprobs}
+        return self._sent({"choices": [choice]})
 
     def _sent(self, value: dict) -> bytes:
         kind = self.object + (".chunk" if self.is_chat else "")
@@ -268,28 +167,45 @@ def routes(fleet: Fleet) -> list[Route]:
 
     async def completions(request: Request) -> Response:
         call = call_of(request, "openai")
-        fields = Fields(await call.json(), COMMON | {"prompt"})
+        fields = Fields(await call.json(), COMPLETIONS)
         queue = fleet.text(fields.given.get("model"), "text")
         call.model = queue.name
         prompts = prompts_of(fields.given.get("prompt"))
         call.read(sum(len(prompt) for prompt in prompts if isinstance(prompt, str)))
         count = fields.number("n", 1, 1, MOST_CHOICES, int)
-        sampling = fields.sampling(16, fleet.bounds.max_tokens)
-        choices = Choices(queue, [*prompts], sampling, count, False, told_usage(fields))
+        sampling = fields.sampling(16, fleet.bounds.max_tokens, False)
+        usage, echo = told_usage(fields), fields.flag("echo")
+        choices = Choices(queue, [*prompts], sampling, count, False, usage, echo)
         return await answered(request, choices, fields.flag("stream"))
 
     async def chat(request: Request) -> Response:
         call = call_of(request, "openai")
-        fields = Fields(await call.json(), COMMON | {"messages", "max_completion_tokens"})
+        fields = Fields(await call.json(), CHAT)
         queue = fleet.text(fields.given.get("model"), "text")
         call.model = queue.name
         messages = messages_of(fields.given.get("messages"))
         call.read(sum(len(message["content"]) for message in messages))
         count = fields.number("n", 1, 1, MOST_CHOICES, int)
-        sampling = fields.sampling(fleet.bounds.max_tokens, fleet.bounds.max_tokens)
-        prompt = lambda: queue.model.prompt(messages)  # noqa: E731 - made in the text's thread
-        choices = Choices(queue, [prompt], sampling, count, True, told_usage(fields))
+        sampling = fields.sampling(fleet.bounds.max_tokens, fleet.bounds.max_tokens, True)
+        tools, more = tools_of(fields), fields.mapping("chat_template_kwargs")
+        if tools is not None:
+            more = more | {"tools": tools.given}
+            if (demanded := tools.schema) is not None:
+                sampling = replace(sampling, schema=demanded)
+        if "messages" in more:
+            raise Refusal(400, "messages are a field of their own", param="chat_template_kwargs")
+        prompt = lambda: queue.model.prompt(messages, **more)  # noqa: E731 - made in the text's thread
+        choices = Choices(queue, [prompt], sampling, count, True, told_usage(fields), tools=tools)
         return await answered(request, choices, fields.flag("stream"))
+
+    def tools_of(fields: Fields) -> Tools | None:
+        """The functions that may be called; None where there are none, or none may be."""
+        given, choice = fields.given.get("tools"), fields.given.get("tool_choice")
+        if not given and choice in (None, "none", "auto"):
+            return None
+        several = fields.given.get("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
+        tools = Tools(given or [], None if choice == "none" else choice, *([] if several else [1]))
+        return None if choice == "none" else tools
 
     async def embeddings(request: Request) -> Response:
         call = call_of(request, "openai")
@@ -301,14 +217,16 @@ def routes(fleet: Fleet) -> list[Route]:
         form = fields.given.get("encoding_format") or "float"
         if form not in ("float", "base64"):
             raise Refusal(400, "encoding_format is float or base64", param="encoding_format")
-        given = np.empty(len(texts), object)
-        given[:] = texts
+        rows = await queue.tokens(texts)
+        given = np.empty(len(rows), object)
+        for at, row in enumerate(rows):
+            given[at] = row
         assert queue.embed is not None
         (found,) = await queue.embed([given])
         found = found.astype(np.float32)
         if fields.given.get("dimensions") not in (None, found.shape[1]):
             raise Refusal(400, f"the vectors have {found.shape[1]} dimensions", param="dimensions")
-        read = await queue.counted(texts)
+        read = sum(map(len, rows))
         vectors = (
             [base64.b64encode(row.tobytes()).decode() for row in found]
             if form == "base64"

@@ -30,10 +30,27 @@ VERSION = "1"
 LEAST_CALL_BYTES = 2 << 30
 
 
+class Scored(Protocol):
+    """How likely a token was, and which were the likeliest at its place: logarithms of probabilities."""
+
+    @property
+    def token(self) -> int: ...
+    @property
+    def logprob(self) -> float: ...
+    @property
+    def top(self) -> Sequence[tuple[int, float]]: ...
+
+
 class Generation(Protocol):
-    """A text in the making: pieces, and then why it ended, "stop" or "length"."""
+    """A text in the making: pieces, and then why it ended, "stop" or "length".
+
+    prompt, tokens: those that were read and that have been written.  scores: of those, where asked for.
+    """
 
     finish: str | None
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    scores: Sequence[Scored]
 
     def __iter__(self) -> Iterator[str]: ...
 
@@ -42,18 +59,19 @@ class LanguageModel(Protocol):
     """What the server asks of a model that writes texts: `lamina.language.load` gives such."""
 
     def tokens(self, text: str) -> list[int]: ...
-    def prompt(self, messages: list[dict]) -> str: ...
-    def generate(
-        self, prompt: str, *, max_tokens: int, temperature: float, top_p: float, top_k: int,
-        stop: Sequence[str], seed: int | None,
-    ) -> Generation: ...  # fmt: skip
+    def text(self, tokens: Sequence[int]) -> str: ...
+    def spelled(self, token: int) -> bytes: ...
+    def prompt(self, messages: list[dict], **more: Any) -> str: ...
+    def cache(self) -> Any: ...
+    def scores(self, tokens: Sequence[int], logprobs: int, cache: Any) -> Iterator[Scored]: ...
+    def generate(self, prompt: str | Sequence[int], **how: Any) -> Generation: ...
 
 
 class Encoder(Protocol):
     """What the server asks of a model that turns texts into vectors.  embed: -> [texts, width]."""
 
     def tokens(self, text: str) -> list[int]: ...
-    def embed(self, texts: list[str]) -> Any: ...
+    def embed(self, texts: Sequence[str] | Sequence[list[int]]) -> Any: ...
 
 
 class TensorModel:

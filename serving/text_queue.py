@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .batcher import Batcher
 from .bounds import Bounds
 from .meters import QUEUE, TOKENS
 from .refusals import Refusal, busy
-from .served_models import TextModel
+from .served_models import Scored, TextModel
 
 Prompt = str | list[int]
 
@@ -31,8 +31,22 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    schema: Mapping[str, Any] | None = None
+    logprobs: int | None = None
+
+
+class Piece(NamedTuple):
+    """A part of a text.  scores: of the tokens since the part before, where they were asked for."""
+
+    text: str
+    scores: Sequence[Scored] = ()
 
 
 class _Encoding:
@@ -50,24 +64,33 @@ class _Encoding:
 class Text:
     """One text: its pieces as they come, from any thread to the event loop.
 
-    finish: "stop" or "length", once all pieces came.  prompt_tokens, tokens: how many were read and written.
+    echo: whether the prompt is its first piece.  finish: "stop" or "length", once all pieces came.
+    prompt_tokens, tokens: how many were read and written.
     """
 
-    def __init__(self) -> None:
-        self.finish, self.prompt_tokens, self.tokens = "", 0, 0
+    def __init__(self, echo: bool = False) -> None:
+        self.echo, self.finish, self.prompt_tokens, self.tokens = echo, "", 0, 0
         self.unwanted = False  # nobody waits for it any more: its thread ends at the next piece
         self._loop = asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[str | None | BaseException] = asyncio.Queue()
+        self._pieces: asyncio.Queue[Piece | None | BaseException] = asyncio.Queue()
 
-    def hand_over(self, piece: str | None | BaseException) -> None:
+    def hand_over(self, piece: Piece | None | BaseException) -> None:
         self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
-    async def next(self) -> str | None:
+    async def next(self) -> Piece | None:
         """The next piece; None after the last.  Raises what ended it."""
         piece = await self._pieces.get()
         if isinstance(piece, BaseException):
             raise piece
         return piece
+
+
+class _First(NamedTuple):
+    """The first token of a prompt, of which nothing tells how likely it is."""
+
+    token: int
+    logprob: float = 0.0
+    top: Sequence[tuple[int, float]] = ()
 
 
 class TextQueue:
@@ -84,7 +107,7 @@ class TextQueue:
 
     async def pieces(
         self, prompt: Prompt | Callable[[], Prompt], sampling: Sampling, text: Text
-    ) -> AsyncIterator[str]:
+    ) -> AsyncIterator[Piece]:
         """The pieces of a text, in order.  prompt: or what makes it, run in the text's thread.
 
         Raises Refusal: too many wait, it took too long, the model does not take it.
@@ -131,47 +154,52 @@ class TextQueue:
         try:
             with no_grad():
                 given = prompt() if callable(prompt) else prompt
-                text.prompt_tokens = self._length_of(given)
-                made = self.model.generate(given, **vars(sampling))
-                written: list[str] = []
+                if isinstance(given, str) and len(given) > 2 * self.bounds.characters:  # by a chat template
+                    told = f"the prompt has {len(given):,} characters, more than can be read"
+                    raise Refusal(413, told)
+                how = vars(sampling)
+                if text.echo:
+                    given, how = self._echoed(given, sampling, text)
+                made = self.model.generate(given, **how)
+                text.prompt_tokens, scored = len(made.prompt), 0
                 for piece in made:
                     if text.unwanted:
                         return
-                    written.append(piece)
-                    text.hand_over(piece)
-            text.finish = getattr(made, "finish", None) or "stop"
-            count = getattr(made, "tokens", None)
-            text.tokens = count if isinstance(count, int) else self._counted(count, written)
+                    text.hand_over(Piece(piece, made.scores[scored:]))
+                    scored = len(made.scores)
+            text.finish, text.tokens = made.finish or "stop", len(made.tokens)
             TOKENS.labels(self.name, "prompt").inc(text.prompt_tokens)
             TOKENS.labels(self.name, "completion").inc(text.tokens)
             text.hand_over(None)
         except (LaminaError, ValueError, TypeError) as error:
-            told = getattr(error, "rule", None) or str(error)
-            text.hand_over(
-                error if isinstance(error, Refusal) else Refusal(400, f"{self.name}: {told[:1000]}")
-            )
+            told, code = getattr(error, "rule", None) or str(error), getattr(error, "code", None)
+            refused = Refusal(400, f"{self.name}: {told[:1000]}", code=code)
+            text.hand_over(error if isinstance(error, Refusal) else refused)
         except BaseException as error:
             text.hand_over(error)
         finally:
             if hasattr(made, "close"):
                 made.close()
 
-    def _length_of(self, prompt: Prompt) -> int:
-        """The tokens of a prompt.  Raises Refusal for a text that a chat template made too long."""
-        if not isinstance(prompt, str):
-            return len(prompt)
-        if len(prompt) > 2 * self.bounds.characters:
-            raise Refusal(413, f"the prompt has {len(prompt):,} characters, more than can be read")
-        return len(self.model.tokens(prompt))
+    def _echoed(self, prompt: Prompt, sampling: Sampling, text: Text) -> tuple[list[int], dict[str, Any]]:
+        """Hand the prompt over.  Returns its tokens, and how to go on from them."""
+        tokens = self.model.tokens(prompt) if isinstance(prompt, str) else prompt
+        told = prompt if isinstance(prompt, str) else self.model.text(prompt)
+        if sampling.logprobs is None:
+            text.hand_over(Piece(told))
+            return tokens, vars(sampling)
+        cache, scores = self.model.cache(), []
+        for each in self.model.scores(tokens, sampling.logprobs, cache):
+            if text.unwanted:
+                break
+            scores.append(each)
+        text.hand_over(Piece(told, [_First(tokens[0]), *scores]))
+        return tokens, vars(sampling) | {"cache": cache}
 
-    async def counted(self, texts: list[str]) -> int:
-        """How many tokens texts have together.  In a thread, for it may take seconds."""
-        count = lambda: sum([len(self.model.tokens(text)) for text in texts])  # noqa: E731
-        return await asyncio.get_running_loop().run_in_executor(self._threads, count)
-
-    def _counted(self, ids: Any, written: list[str]) -> int:
-        """The tokens of a text: those that the model tells, or those that its words make."""
-        return len(ids) if ids is not None else len(self.model.tokens("".join(written)))
+    async def tokens(self, texts: Sequence[Prompt]) -> list[list[int]]:
+        """The tokens of each text.  In a thread, for it may take seconds."""
+        rows = lambda: [self.model.tokens(x) if isinstance(x, str) else x for x in texts]  # noqa: E731
+        return await asyncio.get_running_loop().run_in_executor(self._threads, rows)
 
     @property
     def busy_since(self) -> float | None:

@@ -20,18 +20,20 @@ class Echo:
     """Says its prompt's words over and over; a word is a token.  It counts texts that began and ended."""
 
     def __init__(self):
-        self.begun = self.ended = 0
-        self.slow = 0.0
+        self.begun = self.ended = self.tokenised = 0
+        self.slow, self.asked = 0.0, {}
 
     def tokens(self, text):
+        self.tokenised += 1
         return [len(word) for word in text.split()]
 
-    def prompt(self, messages):
+    def prompt(self, messages, **more):
         if messages[-1]["role"] != "user":
             raise ArgumentValueError("the last message is the user's")
         return " ".join(f"{m['role']}: {m['content']}" for m in messages)
 
-    def generate(self, prompt, *, max_tokens, temperature=1.0, top_p=1.0, top_k=0, stop=(), seed=None):
+    def generate(self, prompt, *, max_tokens, stop=(), seed=None, **asked):
+        self.asked = asked
         return _Echoed(self, prompt, max_tokens, stop, seed)
 
 
@@ -43,19 +45,20 @@ class _Echoed:
             raise RuntimeError("an inner secret")
         words = prompt.split() if isinstance(prompt, str) else [f"t{i}" for i in prompt]
         self.words = words[(seed or 0) % len(words) :] + words[: (seed or 0) % len(words)]
-        self.model, self.most, self.stop, self.tokens = model, max_tokens, stop, 0
+        self.model, self.most, self.stop, self.tokens = model, max_tokens, stop, []
+        self.prompt, self.scores = model.tokens(prompt) if isinstance(prompt, str) else prompt, []
         self.finish = None
 
     def __iter__(self):
         self.model.begun += 1
         try:
-            while self.tokens < self.most:
-                word = self.words[self.tokens % len(self.words)]
+            while len(self.tokens) < self.most:
+                word = self.words[len(self.tokens) % len(self.words)]
                 if word in self.stop:
                     self.finish = "stop"
                     return
                 time.sleep(self.model.slow)
-                self.tokens += 1
+                self.tokens.append(len(word))
                 yield word + " "
             self.finish = "length"
         finally:
@@ -69,7 +72,8 @@ class Letters:
         return [*text.encode()]
 
     def embed(self, texts):
-        return np.array([[text.count(letter) for letter in "abc"] for text in texts], np.float32)
+        rows = [self.tokens(text) if isinstance(text, str) else text for text in texts]
+        return np.array([[row.count(letter) for letter in b"abc"] for row in rows], np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +153,8 @@ def test_chat_and_its_stream(client):
     }
     status, said = client.json("POST", "/v1/chat/completions", asked)
     assert (status, said["object"]) == (200, "chat.completion")
-    assert said["choices"][0]["message"] == {"role": "assistant", "content": "system: Be brief. user: Hi "}
+    message = {"role": "assistant", "content": "system: Be brief. user: Hi ", "refusal": None}
+    assert said["choices"][0]["message"] == message
     status, _, text = client("POST", "/v1/chat/completions", asked | {"stream": True})
     deltas = [e["choices"][0]["delta"] for e in events(text)]
     assert deltas[0] == {"role": "assistant", "content": ""} and deltas[-1] == {}
@@ -162,8 +167,25 @@ def test_embeddings(client):
     status, said = client.json("POST", "/v1/embeddings", asked)
     assert (status, said["object"], said["usage"]) == (200, "list", {"prompt_tokens": 7, "total_tokens": 7})
     assert [d["embedding"] for d in said["data"]] == [[2, 2, 0], [1, 1, 1]]
+    for tokens in ([*b"abba"], [[*b"abba"]]):
+        _, said = client.json("POST", "/v1/embeddings", asked | {"input": tokens})
+        assert (said["data"][0]["embedding"], said["usage"]["total_tokens"]) == ([2, 2, 0], 4)
     _, said = client.json("POST", "/v1/embeddings", asked | {"input": "abba", "encoding_format": "base64"})
     assert np.frombuffer(base64.b64decode(said["data"][0]["embedding"]), np.float32).tolist() == [2, 2, 0]
+
+
+def test_texts_to_embed_are_tokenised_once():
+    class Counting(Letters):
+        told = []
+
+        def tokens(self, text):
+            self.told.append(text)
+            return super().tokens(text)
+
+    with in_thread([TextModel("letters", Counting())]) as port:
+        asked = {"model": "letters", "input": ["abba", "cab"]}
+        assert Client(port).json("POST", "/v1/embeddings", asked)[1]["usage"]["total_tokens"] == 7
+    assert Counting.told == ["abba", "cab"]
 
 
 def test_the_other_protocol_knows_that_it_is_ready(client):
@@ -179,6 +201,7 @@ def test_models_are_listed(client):
     assert client.json("POST", "/v1/models/echo", {"inputs": {}})[0] == 400
 
 
+ASSISTANT = {"role": "assistant", "content": "x"}
 CHAT = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
 REFUSED = {
     "model": ("completions", {"prompt": "x"}, "model"),
@@ -191,15 +214,24 @@ REFUSED = {
     "temperature": ("completions", {"model": "echo", "prompt": "x", "temperature": 2.5}, "temperature"),
     "stop": ("completions", {"model": "echo", "prompt": "x", "stop": [""]}, "stop"),
     "stream": ("completions", {"model": "echo", "prompt": "x", "stream": 1}, "stream"),
-    "logprobs": ("completions", {"model": "echo", "prompt": "x", "logprobs": 5}, "logprobs"),
+    "logprobs": ("completions", {"model": "echo", "prompt": "x", "logprobs": 21}, "logprobs"),
+    "suffix": ("completions", {"model": "echo", "prompt": "x", "suffix": "y"}, "suffix"),
+    "penalty": ("completions", {"model": "echo", "prompt": "x", "presence_penalty": 3}, "presence_penalty"),
+    "bias": ("completions", {"model": "echo", "prompt": "x", "logit_bias": {"a": 1}}, "logit_bias"),
+    "biases": ("completions", {"model": "echo", "prompt": "x", "logit_bias": {"5": 101}}, "logit_bias"),
+    "top_logprobs": ("chat/completions", CHAT | {"top_logprobs": 2}, "top_logprobs"),
+    "form": ("chat/completions", CHAT | {"response_format": {"type": "xml"}}, "response_format"),
+    "schema": ("chat/completions", CHAT | {"response_format": {"type": "json_schema"}}, "response_format"),
     "unknown": ("completions", {"model": "echo", "prompt": "x", "temprature": 1}, "temprature"),
     "messages": ("chat/completions", CHAT | {"messages": []}, "messages"),
-    "role": ("chat/completions", CHAT | {"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+    "role": ("chat/completions", CHAT | {"messages": [{"role": "me", "content": "x"}]}, "messages[0]"),
+    "call": ("chat/completions", CHAT | {"messages": [ASSISTANT | {"tool_calls": [1]}]}, "messages[0]"),
     "content": ("chat/completions", CHAT | {"messages": [{"role": "user", "content": [{}]}]}, "messages[0]"),
-    "tools": ("chat/completions", CHAT | {"tools": [{}]}, "tools"),
+    "tools": ("chat/completions", CHAT | {"tools": [{}]}, "tools[0]"),
+    "tool_choice": ("chat/completions", CHAT | {"tool_choice": "required"}, "tool_choice"),
+    "names": ("chat/completions", CHAT | {"chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
     "input": ("embeddings", {"model": "letters", "input": []}, "input"),
     "format": ("embeddings", {"model": "letters", "input": "x", "encoding_format": "hex"}, "encoding_format"),
-    "logprobs_0": ("completions", {"model": "echo", "prompt": "a", "logprobs": 0}, "logprobs"),
     "usage": ("chat/completions", CHAT | {"stream_options": {"include_usage": "y"}}, "include_usage"),
     "stream_option": ("completions", {"model": "echo", "prompt": "a", "stream_options": {"x": 1}}, "x"),
     "dimensions": ("embeddings", {"model": "letters", "input": "x", "dimensions": 2}, "dimensions"),
