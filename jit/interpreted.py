@@ -18,7 +18,7 @@ class Interpreted:
     """A graph that is interpreted, as if it was compiled.  into: as `compile_graph` takes it."""
 
     from_disk = False
-    main = complexes = None  # there is no short way to it
+    main = complexes = tuned = None  # there is no short way to it, and no kernel
 
     def __init__(self, graph: Graph, into: Sequence[int | None]):
         self.graph, self.into = graph, into

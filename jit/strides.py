@@ -25,6 +25,27 @@ def through(layout: Layout, name: str, attrs: dict[str, Any], shape: Sequence[An
     """The layout of a view; None where that isn't known.  shape: of the view."""
     if name == "permute":
         return [layout[d] for d in attrs["dims"]]
+    if name == "transpose":
+        found = [*layout]
+        a, b = attrs["dim0"], attrs["dim1"]
+        found[a], found[b] = found[b], found[a]
+        return found
+    if name == "expand":
+        new = len(shape) - len(layout)
+        kept = [
+            (n, 0 if _is_one(own) and not _is_one(n) else by) for (own, by), n in zip(layout, shape[new:])
+        ]
+        return [*((n, 0) for n in shape[:new]), *kept]
+    if name == "basic_index":
+        rest, found = iter(layout), []
+        for item in attrs["index"]:
+            size, by = (1, 0) if item[0] == "new" else next(rest)
+            if item[0] != "int":
+                found.append((size, by if item[0] != "slice" else by * item[3]))
+        found += rest
+        return (
+            [(n, by) for n, (_, by) in zip(shape, found, strict=True)] if len(found) == len(shape) else None
+        )
     if name == "unsqueeze":
         made = [*layout]
         made.insert(

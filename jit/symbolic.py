@@ -40,9 +40,9 @@ from .sources import Lifted
 _STATE = type_of(int64, (2,))  # of a generator
 _PLAIN = (int, bool, float, str, type(None), DType, Device)
 LEAST = 2  # of a size that is a symbol: none and one are cases of their own, as strides and broadcasting are
-# Ops of the walk backwards itself: sums of cotangents, and copies into gradients.
-_IN_ORDER = frozenset(("view", "reshape", "unsqueeze", "flatten"))  # after which elements lie as before
-_OF_THE_WALK = frozenset(("add", "clone", "detach", "cast"))
+IN_ORDER = frozenset(("view", "reshape", "unsqueeze", "flatten"))  # after which elements lie as before
+# Ops of the walk backwards itself: sums of cotangents, copies into gradients, zeros where none came.
+_OF_THE_WALK = frozenset(("add", "clone", "detach", "cast", "ones_like", "zeros_like"))
 
 
 UNKNOWN: Any = object()  # what a call comes to for other sizes, where that can't be told
@@ -433,16 +433,19 @@ class Symbolic:
                 self.attrs[event.outputs] = dict(event.attrs) | attrs
             if operands:
                 self.operands[event.outputs] = operands
-            if event.op.traits.view and attrs:
-                self._along(event, node)
+            if event.op.traits.view:  # of a view with symbols, too, that the same call made
+                self._along(event)
 
-    def _along(self, event: Any, node: Node) -> None:
+    def _along(self, event: Any) -> None:
         """Have a view's place in the memory that it shares be said with symbols."""
         homes, (number,) = self.recorder.homes, event.outputs
         if number in homes:
             root, chain = homes[number]
             before = homes.get(event.inputs[0], (root, ()))[1]
-            homes[number] = root, (*before, (chain[-1][0], tuple(self.attrs[event.outputs].items())))
+            own = (
+                chain[-1][1] if event.outputs not in self.attrs else tuple(self.attrs[event.outputs].items())
+            )
+            homes[number] = root, (*before, (chain[-1][0], own))
 
     def _same(self, number: int | None, value: Value, outputs: Mapping[Value, int]) -> bool:
         """Whether an operand of a node is that of the event: a constant is by its value."""
@@ -669,7 +672,7 @@ class Symbolic:
         if not any(_symbols(self.type(v).shape) for v in numbers):
             return False
         root, chain = self.recorder.root(event.inputs[0])
-        in_order = all(n in _IN_ORDER for n, _ in chain)
+        in_order = all(n in IN_ORDER for n, _ in chain)
         if root in self.recorder.copied or event.copied and in_order:
             return True
         return not in_order and self._copies(event, root, chain) is not event.copied
@@ -726,6 +729,20 @@ class Symbolic:
             self.before_step()
         finally:
             self._walking = before
+
+    @contextmanager
+    def beside_walk(self):
+        """Within this, the user's code runs that a walk came to: its calls are made twice, as elsewhere."""
+        if not self._walking or self.busy:
+            yield
+            return
+        self.before_step()
+        self._walking = False
+        try:
+            yield
+        finally:
+            self.catch_up(len(self.recorder.steps))
+            self._walking = True
 
     def before_step(self) -> None:
         """A step of a backward begins: what was heard since the last are sums of cotangents and the like."""

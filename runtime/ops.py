@@ -16,6 +16,7 @@ from ..ir.dtypes import uint8
 from ..ir.errors import TransformError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.warned import warn
+from . import modes
 from .autocasting import autocasting
 from .calls import eager
 from .compound import NoArray
@@ -43,6 +44,8 @@ def _offer(op: Op) -> None:
 
 def apart(found: Any, *operands: Any) -> Any:
     """A result, copied where it lies in the memory of an operand."""
+    if modes.CHANGED and modes.local.values is not None and not isinstance(found, Tensor):
+        return modes.local.values.apart(found, operands)
     if isinstance(found, Tensor):
         for x in operands:
             if x is found or isinstance(x, Tensor) and _meet(x, found):

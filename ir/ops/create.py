@@ -196,7 +196,7 @@ def bind_arange(start=None, end=None, step=1, *, dtype=None, device=None):
         start, end, step = (v if isinstance(v, Dim) else int(v) for v in (start, end, step))
         if step == 0:
             raise ArgumentValueError(f"arange: the step is 0 as {dtype.name}")
-        size = maximum(-((start - end) // step), 0)
+        size = maximum((end - start + step - 1) // step if step > 0 else (start - end - step - 1) // -step, 0)
     else:
         size = ceil((end - start) / step)
     attrs = {"start": start, "step": step, "size": (size,), "dtype": dtype, "device": _device(device)}

@@ -123,9 +123,11 @@ def sizes_of_labels(equation: str, terms: list[Term]) -> dict[Label, Any]:
     for x, labels in terms:
         for label, n in zip(labels, x.shape, strict=True):
             known = sizes.setdefault(label, n)
+            if n is known or n == known:  # asked first: of a size that changes, whether it is 1 need not be
+                continue
             if known == 1:
                 sizes[label] = n
-            elif n not in (known, 1):
+            elif n != 1:
                 raise ShapeError(f"einsum({equation!r}): {spelled(label)} stands for sizes {known} and {n}")
     return sizes
 
@@ -163,7 +165,7 @@ def product(x: Any, left: tuple, y: Any, right: tuple, needed: set[Label]) -> Te
         shape = tuple(prod(sizes[label] for label in part) for part in parts[1:])
         shape = (*(sizes[label] for label in parts[0]), *shape)
         z = permuted(z, [labels.index(label) for label in order])
-        return z if tuple(z.shape) == shape else reshape(z, shape)
+        return z if all(len(part) == 1 for part in parts[1:]) else reshape(z, shape)
 
     if met:
         out = matmul(shaped(x, left, both, alone[0], met), shaped(y, right, both, met, alone[1]))
@@ -171,4 +173,4 @@ def product(x: Any, left: tuple, y: Any, right: tuple, needed: set[Label]) -> Te
         out = shaped(x, left, both, alone[0], []) * shaped(y, right, both, [], alone[1])
     labels = (*both, *alone[0], *alone[1])
     shape = tuple(sizes[label] for label in labels)
-    return (out if tuple(out.shape) == shape else reshape(out, shape)), labels
+    return (out if len(alone[0]) == len(alone[1]) == 1 else reshape(out, shape)), labels

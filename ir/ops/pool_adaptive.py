@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
+from ..dims import Dim
 from ..dtypes import int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import Op, composite, define
@@ -28,7 +29,7 @@ MOST_PARTS = 1 << 16
 
 def parts_of(size: int, count: int) -> list[tuple[int, int]]:
     """Begin and end of `count` parts of a dimension; where they don't divide it, neighbours overlap."""
-    return [(i * size // count, -((i + 1) * size // -count)) for i in range(count)]
+    return [(i * size // count, ((i + 1) * size + count - 1) // count) for i in range(count)]
 
 
 def output_sizes(op: str, output_size: Any, sizes: tuple) -> tuple:
@@ -36,9 +37,13 @@ def output_sizes(op: str, output_size: Any, sizes: tuple) -> tuple:
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * len(sizes)
     if len(given) == 1:
         given = tuple(given) * len(sizes)
-    if len(given) != len(sizes) or any(n is not None and (not isinstance(n, int) or n < 0) for n in given):
+    if len(given) != len(sizes) or any(
+        n is not None and (not isinstance(n, (int, Dim)) or n < 0) for n in given
+    ):
         raise ArgumentValueError(f"{op}: output_size must be {len(sizes)} sizes, not {output_size!r}")
-    if any(n is not None and n > MOST_PARTS for n in given):  # each is an op of its own
+    if any(
+        n is not None and isinstance(n, int) and n > MOST_PARTS for n in given
+    ):  # each is an op of its own
         raise ArgumentValueError(f"{op}: output_size {list(given)} asks for more than {MOST_PARTS} parts")
     return tuple(n if wanted is None else wanted for wanted, n in zip(given, sizes, strict=True))
 

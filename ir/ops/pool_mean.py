@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
+from ..dims import is_at_least
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import Op, define
 from ..sample import sample
@@ -66,7 +67,7 @@ def divisor_at(
     for i, o, n, r, s, (p, _) in zip(places, counts, sizes, *window[:3], strict=True):
         start = i * s - p
         low, high = (-p, n + p) if include_pad else (0, n)
-        inside = low <= -p and (o - 1) * s - p + r <= high
+        inside = is_at_least(-p, low) and is_at_least(high, (o - 1) * s - p + r)
         total = (r if inside else minimum(start + r, high) - maximum(start, low)) * total
     return total
 

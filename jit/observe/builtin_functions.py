@@ -116,12 +116,10 @@ class BuiltinFunctions(Methods):
             method = self.patched(args[0], asked) if tensor else lookup(type(args[0]), asked)
             if type(method) is Function:
                 return self.call(self.special(args[0], asked), args, kwargs)
-        if function is functools.reduce:
-            return self._reduce(*args)
         return self.in_c(function, args, kwargs)
 
     def _reduce(self, function: Any, items: Any, *start: Any) -> Any:
-        iterator = self.iterator(items)
+        iterator = self.iterator(items, unseen=True)
         try:
             found = start[0] if start else self.next_of(iterator)
         except StopIteration:
@@ -462,7 +460,7 @@ _RULES: dict[Any, Callable] = {
     builtins.ascii: _R._ascii, builtins.format: _R._format, builtins.iter: _R._iter,
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
-    builtins.sum: _R._sum, builtins.divmod: _R._divmod, math.prod: _R._prod,
+    builtins.sum: _R._sum, builtins.divmod: _R._divmod, math.prod: _R._prod, functools.reduce: _R._reduce,
     builtins.max: lambda self, *args: self._extreme(max, *args),
     builtins.min: lambda self, *args: self._extreme(min, *args),
     operator.getitem: lambda self, o, k: self.item(o, k),

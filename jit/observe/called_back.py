@@ -54,7 +54,8 @@ class CalledBack(Instances):
                     for inner in vars(value).values() if issubclass(type(value), Context) else ():
                         if issubclass(type(inner), tuple) and not self.is_known(inner):
                             self.new(inner)
-        return self.plain(self.call(function, args, kwargs))
+        with self.recorder.symbolic.beside_walk():
+            return self.plain(self.call(function, args, kwargs))
 
     def notice(self, kind: str, *what: Any) -> None:
         """Hear what is no op: before history is walked, the hooks of the leaves become facts."""

@@ -34,6 +34,7 @@ from .numbers import LIFTED, LiftedSize
 
 # What C code asks of an object that has not the special method of a class of numbers.
 _ASKED_NEXT = {int: ("__index__",), float: ("__index__",), complex: ("__float__", "__index__")}
+_HANDING = (map, zip, enumerate, reversed)  # hand on what they go through
 _BOTH_WAYS = (list, tuple, dict, collections.deque, types.MappingProxyType)  # that C code goes through
 
 
@@ -184,8 +185,11 @@ class Instances(BuiltinFunctions):
         """Classes of C that go through what they are given: list, zip, map, chain and their kin."""
         if kind in (list, tuple) and len(args) == 1 and not kwargs and type(args[0]) is LiftedSize:
             return self.filled(kind, self.unpack(args[0], lift=True))
+        if kind in _HANDING and not self.refused:
+            args = tuple([self.filled(tuple, x.items) if type(x) is LiftedSize else x for x in args])
         given = list(map(self.plain, args))
-        kwargs = {k: self.plain(v) for k, v in kwargs.items()}
+        if kind is not dict:
+            kwargs = {k: self.plain(v) for k, v in kwargs.items()}
         most = 1 if kind is reversed or issubclass(kind, dict) else len(given)
         if len(given) > most + (kind.__name__ == "defaultdict") or (kind is reversed and kwargs):
             return kind(*given, **kwargs)  # raises
@@ -242,7 +246,7 @@ class Instances(BuiltinFunctions):
 
         def each() -> Any:
             for item in self.each(items):
-                yield item if type(item) in (list, tuple) else self.new(self.unpack(item))
+                yield self.watch(item, True) if type(item) in (list, tuple) else self.new(self.unpack(item))
 
         return self.new(each())
 
@@ -266,6 +270,10 @@ class Instances(BuiltinFunctions):
         method = lookup(type(o), "__reversed__")
         if type(method) is Function:
             return self.call(self.special(o, "__reversed__"), (o,))
+        if type(o) is tuple and self._places(o) is not None:
+            made = self.new(reversed(tuple(self.unpack(o, lift=True))))
+            self.shadow.handing.add(id(made))
+            return made
         if type(o) is types.MappingProxyType and heap_class(type(self.behind(o))):
             return self.natively("reversed() of a proxy of the user's own", reversed, (o,), {})
         if type(o) in VIEWS and self.is_fresh(o):

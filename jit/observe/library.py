@@ -130,7 +130,7 @@ class Library(CalledBack):
 
     def op(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function of Lamina's natively: its ops are heard, its arguments are read now."""
-        walks = function in _WALKS and self.sizes.about
+        walks = self.sizes.about and (function in _WALKS or _derives(function))
         if not walks and self.sizes.concern(args, kwargs) and self.sizes.are_sizes(args, kwargs):
             return self._sized(function, args, kwargs)
         args, kwargs = self.bare(args, kwargs)
@@ -681,6 +681,12 @@ class Library(CalledBack):
         function(*args)
 
 
+def _derives(function: Callable) -> bool:
+    """Whether a function is a transform that runs the user's, then walks back through its history."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_qualname in _DERIVING and room_of(code.co_filename) == _TRANSFORMS
+
+
 def is_method(function: types.FunctionType, o: Any) -> bool:
     """Whether a class of the object's holds the function."""
     return any(unwrapped(base.__dict__.get(function.__name__)) is function for base in type(o).__mro__)
@@ -699,6 +705,8 @@ _CASTS = frozenset((
     "clone", "detach", "requires_grad_", "retain_grad",
 ))  # fmt: skip
 _WALKS = frozenset(map(unwrapped, (vars(Tensor)["backward"], autograd.backward, autograd.grad)))
+_TRANSFORMS = "runtime/func.py"
+_DERIVING = frozenset(("grad.<locals>.gradient", "grad_and_value.<locals>.gradient_and_value"))
 # What takes whole numbers for sizes, and for nothing else.
 _OF_SIZES = frozenset(
     unwrapped(function)

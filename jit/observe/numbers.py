@@ -11,6 +11,7 @@ the name of a slot, and nothing nests.
 from __future__ import annotations
 
 import bisect
+import functools
 import io
 import math
 from collections import deque
@@ -114,6 +115,10 @@ TAKING = (
         isinstance,
         zip,
         enumerate,
+        map,
+        reversed,
+        dict,
+        functools.reduce,
     }
 )
 METHODS: dict[type, frozenset[str]] = {

@@ -22,7 +22,9 @@ from ...runtime.dispatch import torch_names
 from ...runtime.methods import ARITHMETIC
 from ...runtime.modes import UNSERVED
 from ...runtime.refusal import unwrapped
+from ..symbolic import IN_ORDER
 
+RESHAPING = frozenset(("reshape", "flatten"))  # views, or copies
 # What a factory takes besides, and means nothing to a value.
 _IGNORED: dict[str, tuple] = {
     "requires_grad": (False,), "layout": (None, "strided"), "pin_memory": (False,), "out": (None,),
@@ -111,8 +113,34 @@ def on_values(function: Callable) -> Callable:
     composite = COMPOSITES.get(name)
     written = getattr(inner, "__wrapped__", inner)
     if composite is not None and written.__code__ is unwrapped(composite.function).__code__:
-        return composite.function
+        return _fresh(composite.function) if composite.fresh else composite.function
     return inner
+
+
+def _fresh(function: Callable) -> Callable:
+    """The function, whose result is new memory."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _apart(function(*args, **kwargs), (*args, *kwargs.values()))
+
+    return call
+
+
+def _apart(found: Any, operands: tuple) -> Any:
+    """A result, copied where it is an operand or a view of one, as `ops.apart` has it.
+
+    A reshape is taken for a copy behind what moves elements; where that is wrong, what is heard differs.
+    """
+    values = {x for x in operands if isinstance(x, Value)}
+    root, reshaped, moved = found, False, False
+    for node in reversed(active()._nodes):
+        if root not in values and node.op.traits.view and node.outputs[0] is root:
+            root = node.inputs[0]
+            moved = moved or reshaped and node.op.name not in IN_ORDER
+            reshaped = reshaped or node.op.name in RESHAPING
+    shared = isinstance(found, Value) and root in values and not moved
+    return REGISTRY["clone"](found) if shared else found
 
 
 class Answer:
@@ -141,6 +169,10 @@ class Answer:
         if callable(held) and not name.startswith("__"):
             return functools.partial(on_values(held), x)
         raise AttributeError(f"a value of a graph has no {name}", name=name, obj=x)
+
+    def apart(self, found: Any, operands: tuple) -> Any:
+        """A result that is no operand's memory."""
+        return _apart(found, operands)
 
     def write(self, op: Op, operands: tuple, attrs: Mapping[str, Any]) -> Any:
         """Write the result of an op over its first operand, as `inplace.write` does."""

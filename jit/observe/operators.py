@@ -148,6 +148,13 @@ class Operators(Items):
         if symbol == "*" and type(a) in (list, tuple) and type(b) in (int, LiftedInt) and not inplace:
             if a in self.shadow and self.is_fresh(a) and not self.refused:
                 return self.filled(type(a), self.unpack(a, lift=True) * self.plain(b))
+        if (
+            symbol == "*"
+            and type(a) in (Size, LiftedSize)
+            and type(b) in (int, LiftedInt)
+            and not self.refused
+        ):
+            return self.filled(tuple, self.unpack(a, lift=True) * self.plain(b))
         if symbol == "+" and LiftedSize in (type(a), type(b)) and not self.refused:
             if issubclass(type(a), Size) and issubclass(type(b), tuple):
                 return self.shape_of([*self.unpack(a, lift=True), *self.unpack(b, lift=True)])
@@ -341,7 +348,7 @@ class Operators(Items):
     def _read_operand(self, symbol: str, o: Any, asked: bool = False) -> None:
         """C code looks at an operand; asked: at one whose class need not be known to it."""
         kind = type(o)
-        if kind in ATOMS or issubclass(kind, (Tensor, np.generic, *PINNED)) or self.refused:
+        if kind in ATOMS or issubclass(kind, (Tensor, np.generic, np.dtype, *PINNED)) or self.refused:
             return
         if issubclass(kind, np.ndarray):
             self.read_all(o)

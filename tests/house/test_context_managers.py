@@ -37,6 +37,7 @@ REVIEWED = {
     ("serving/serve_worker.py", "capture_signals"): "there is no state",
     ("jit/loaded.py", "blamed"): "there is no state",
     ("jit/symbolic.py", "walk"): "the state of a recorder, which an interrupt ends",
+    ("jit/symbolic.py", "beside_walk"): "the state of a recorder, which an interrupt ends",
     ("runtime/memory.py", "giving_back"): "what is kept for later calls, by which nothing is computed",
     ("jit/symbolic.py", "_occupied"): "the state of a recorder, which an interrupt ends",
     (

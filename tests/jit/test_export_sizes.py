@@ -367,3 +367,29 @@ def test_exporting_leaves_no_marks_on_the_example(tmp_path):
     for columns in (5, 6, 7):
         traced(x if columns == 5 else lamina.randn(3, columns))
     assert traced.counts()["recorded"] == 1
+
+
+# What asked of a size what follows from none of its values, by an example and other sizes.
+UNASKED = {
+    "einsum": (lambda x, y: lamina.einsum("bnd,df->bnf", x, y), [(3, 4, 6), (6, 6)],
+               {0: {0: "batch", 1: "n"}}, [[(1, 1, 6), (6, 6)], [(9, 2, 6), (6, 6)]]),
+    "einsum over heads": (lambda x, y: lamina.einsum("bhqd,bhkd->bhqk", x, y), [(3, 2, 4, 6), (3, 2, 5, 6)],
+                          {0: {0: "batch", 2: "q"}, 1: {0: "batch", 2: "k"}},
+                          [[(1, 2, 1, 6), (1, 2, 9, 6)], [(4, 2, 7, 6), (4, 2, 1, 6)]]),
+    "adaptive pool of one": (lambda x: F.adaptive_avg_pool2d(x, 1), [(3, 4, 1, 1)], BATCH, [[(1, 4, 1, 1)]]),
+    "pool beyond the end": (lambda x: F.avg_pool2d(F.pad(x, (0, 1, 0, 1)), 2, 2, 0, True, False),
+                            [(2, 3, 7, 9)], IMAGE, [[(1, 3, 4, 4)], [(2, 3, 5, 6)]]),
+    "gradient": (lambda x: lamina.func.grad(lambda y: (y.sin() * y).mean())(x), [(3, 7)],
+                 {0: {0: "batch", 1: "n"}}, [[(1, 1)], [(4, 9)]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNASKED)
+def test_what_follows_from_no_value_is_not_asked(name, tmp_path):
+    function, shapes, dynamic, others = UNASKED[name]
+    path = tmp_path / "m.lam"
+    jit.export(function, path, *(lamina.randn(*s) for s in shapes), levels=LEVEL, dynamic=dynamic)
+    loaded = jit.load(path)
+    for given in others:
+        xs = [lamina.randn(*s) for s in given]
+        close(loaded(*xs), function(*xs))
