@@ -26,6 +26,7 @@ LATER = 0.15  # what a later compilation takes, by the first (0.00 to 0.6 there)
 FRUITLESS = 6  # recordings in a row that served nobody, before the next one waits, for ever more calls
 LONGEST_WAIT = 4096  # calls
 LONGEST = 20.0  # seconds that loops of Python's may be recorded, whatever may be spent
+TURN = 2.5e-5  # seconds that a turn of a loop takes to record: turns are counted, as a machine may be busy
 SHORT = 0.5  # seconds: a function whose recording run took less may be timed once, eagerly
 
 
@@ -122,6 +123,10 @@ class Ledger:
         first = self._first or 0.0
         budget = max(self.budget, first + LEFT * max(self.budget, first))
         return budget + FREE * self._measured * fares.calls + self.saved(fares) - self.spent
+
+    def turns(self, fares: Fares) -> float:
+        """How many turns of loops that compute nothing a recording may take."""
+        return max(0.0, self.left(fares)) / TURN
 
     def affords(self, seconds: float, fares: Fares) -> bool:
         """Whether so much more may be spent."""

@@ -514,7 +514,7 @@ class TracedFunction:
         before, dtype = modes.standing(), default_dtype()
         observer.clock = clock = self._ledger.clock
         start = clock()
-        observer.until = start + self._ledger.left(self._log.fares())
+        observer.most_turns = self._ledger.turns(self._log.fares())
         result: Any = None
         raised, again, fault = True, None, None
         try:

@@ -44,7 +44,8 @@ from .tracebacks import entered, forged, is_machinery, is_own
 
 _PUSH = OPERATIONS["push_exc_info"][0]
 _NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the recorder's own included
-_TURNS = 512  # of loops, from one look at the clock to the next
+_TURNS = 512  # of loops, from one look at them to the next
+_PER_OP = 16  # turns that an op is worth: what computes so often is no loop of Python's alone
 _QUICK = 1e-4  # seconds: with less for a turn, nothing in it but Python takes time
 _GENERATOR = 0x20  # whose numbers wait
 
@@ -74,7 +75,7 @@ class Interpreting:
 
     frame: Frame | None = None  # the innermost running one
     clock = staticmethod(perf_counter)
-    until = inf  # the clock's time from which on no loop is worth its recording
+    most_turns = inf  # of loops that compute nothing, from which on none is worth its recording
     turns = 0  # jumps back in the bytecode, and calls
     leaving = False  # whether loops go on natively, as nothing is recorded and Python takes the time
     _looked = 0.0  # when that was last asked
@@ -257,7 +258,7 @@ class Interpreting:
             self._looked = now
             if self.refused:  # and calls are answered for from here, which takes longer than what is let go
                 self.leaving = self.leaving or now - before < _TURNS * _QUICK
-            elif now > self.until and self.turns > 2 * len(self.recorder.steps):
+            elif self.turns > self.most_turns + _PER_OP * len(self.recorder.steps):
                 self.refuse(f"{self.turns} turns of loops took longer to record than may pay off")
         return self.leaving
 

@@ -73,6 +73,28 @@ def test_long_loops_are_not_recorded_and_go_on_natively(function, monkeypatch):
     assert traced(X, 50).tolist() == function(X, 50).tolist()
 
 
+def test_how_long_a_loop_is_recorded_hangs_on_no_clock():
+    """A network that other programs slow down a thousandfold is recorded as on an idle machine."""
+    now = [0.0]
+
+    def clock():
+        now[0] += 10.0  # seconds between two looks
+        return now[0]
+
+    def function(x):
+        for at in range(600):
+            for _ in range(3):
+                pass
+            if at % 3 == 0:
+                x = x + 1
+        return x
+
+    traced = jit.trace(function)
+    traced._ledger.clock = clock
+    assert [traced(X).tolist() for _ in range(3)] == [function(X).tolist()] * 3
+    assert traced.counts()["recorded"] == 1, traced.explain()
+
+
 def test_long_loops_of_tensors_are_recorded():
     def function(x):
         for _ in range(1_500):
