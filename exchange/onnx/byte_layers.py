@@ -21,6 +21,7 @@ from .declared import STANDARD, Declared, Node, Subgraph
 
 DOMAIN = "lamina"  # of operators that no file has
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+WORDS = (np.dtype(np.int16), np.dtype(np.uint16))
 FOLDED = ("int8", "uint8", "int16", "uint16", "int32")  # smaller ones would take up eight times as much
 LAYERS = {"Conv": "QuantizedConv", "Gemm": "QuantizedLinear", "MatMul": "QuantizedLinear"}
 
@@ -30,11 +31,12 @@ def with_byte_layers(declared: Declared) -> Declared:
     graph = declared.graph
     found = _Layers(graph)
     nodes = [found.changed(node) for node in graph.nodes]
-    if not found.made:
+    if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
         return declared
     read, kept = {*graph.outputs}, []
     for node in reversed(nodes):
-        if found.made.keys() >= {*node.outputs} or node.op in COMPUTED and read.isdisjoint(node.outputs):
+        idle = node.op in (*COMPUTED, "QuantizeLinear") and read.isdisjoint(node.outputs)
+        if found.made.keys() >= {*node.outputs} or idle:
             continue
         kept.append(node)
         read |= _reads(node)
@@ -86,9 +88,27 @@ class _Layers:
         return None if node.attr("block_size", 0) or node.attr("output_dtype", 0) else node
 
     def changed(self, node: Node) -> Node:
-        """A node, as a layer of bytes where it is one."""
+        """A node, as a layer of bytes where it is one, and as a rounding where it undoes a quantising."""
+        if node.op == "DequantizeLinear":
+            return self.rounding(node) or node
         layer = self.layer(node) if node.domain == STANDARD and node.op in LAYERS else None
         return layer or node
+
+    def rounding(self, node: Node) -> Node | None:
+        """What quantises to 16 bits and back, which kernels do not store; None for other nodes."""
+        maker = self.makers.get(node.inputs[0])
+        if maker is None or maker.op != "QuantizeLinear" or maker.inputs[1:] != node.inputs[1:]:
+            return None
+        zero = self.known(node.inputs[2]) if len(node.inputs) > 2 else None
+        scale = self.known(node.inputs[1])
+        if zero is None or scale is None or zero.dtype not in WORDS or scale.size != 1 or zero.size != 1:
+            return None
+        if scale.dtype != np.float32 or node.attr("output_dtype", 0) or maker.attr("precision", 0):
+            return None
+        limits = np.iinfo(zero.dtype)
+        attrs = {"scale": float(scale.reshape(())), "zero_point": int(zero.reshape(())),
+                 "low": int(limits.min), "high": int(limits.max)}  # fmt: skip
+        return replace(node, op="Rounded", domain=DOMAIN, inputs=maker.inputs[:1], attrs=attrs)
 
     def layer(self, node: Node) -> Node | None:
         """The layer of bytes that a node is; None where it is another."""

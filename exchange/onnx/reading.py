@@ -6,6 +6,7 @@ what it says of sizes is held against what is there before memory is asked for.
 
 from __future__ import annotations
 
+import heapq
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +96,7 @@ class _Reader:
             constants[each.values.name] = self.dense(each)
         inputs = {each.name: self.kind(each.type) for each in proto.input}
         known = around | constants.keys() | inputs.keys()
-        nodes = [self.node(each, opsets, known, depth) for each in proto.node]
+        nodes = [self.node(each, opsets, known, depth) for each in _in_order(proto.node)]
         missing = [each.name for each in proto.output if each.name not in known]
         if missing:
             raise OnnxError(
@@ -267,6 +268,38 @@ class _Reader:
         made = np.zeros(prod(shape), values.dtype)
         made[flat] = values
         return made.reshape(shape)
+
+
+def _in_order(protos: Sequence[Any]) -> Sequence[Any]:
+    """Nodes behind those that make what they read, else in their order: some converters append what is read
+    first, and ONNX Runtime takes that.  In a circle they stay as they are."""
+    makers = {name: at for at, each in enumerate(protos) for name in each.output if name}
+    if all(makers.get(name, -1) < at for at, each in enumerate(protos) for name in each.input):
+        return protos
+    waits = [{makers[name] for name in _read_by(each) if name in makers} for each in protos]
+    followers: dict[int, list[int]] = {}
+    for at, makes in enumerate(waits):
+        for before in makes:
+            followers.setdefault(before, []).append(at)
+    left = [len(makes) for makes in waits]
+    ready = [at for at, count in enumerate(left) if not count]
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for at in followers.get(order[-1], ()):
+            left[at] -= 1
+            if not left[at]:
+                heapq.heappush(ready, at)
+    return [protos[at] for at in order] if len(order) == len(protos) else protos
+
+
+def _read_by(proto: Any) -> set[str]:
+    """The names that a node reads, its graphs included."""
+    found = {*proto.input}
+    for attribute in proto.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            found.update(*map(_read_by, graph.node))
+    return found
 
 
 def _bytes_of(dtype: np.dtype, count: int) -> int:

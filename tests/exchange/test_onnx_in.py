@@ -80,6 +80,16 @@ def test_what_is_returned_twice_is_returned_twice():
     assert [y.tolist() for y in model(lamina.tensor([-1.0, 1.0]))] == [[0, 1], [0, 1]]
 
 
+def test_nodes_may_stand_behind_those_that_read_them():
+    nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Relu", ["x"], ["a"]),
+             helper.make_node("Neg", ["a"], ["b"])]  # fmt: skip
+    model = lamina.onnx.load(model_of(nodes, [tensor_of([2])], [tensor_of([2], "y")]))
+    assert model(lamina.tensor([-1.0, 3.0])).tolist() == [0.0, 0.0]
+    circle = [helper.make_node("Relu", ["b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    with pytest.raises(lamina.onnx.OnnxError, match="which nothing before it makes"):
+        lamina.onnx.load(model_of(circle, [tensor_of([2])], [tensor_of([2], "b")]))
+
+
 def test_model_is_traced_as_one_program():
     model = lamina.onnx.load(small_network()[0])
     traced = lamina.jit.trace(model)

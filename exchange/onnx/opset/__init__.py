@@ -21,7 +21,7 @@ FAMILIES = (
     "math_nodes", "shape_nodes", "cast_nodes", "quantised_nodes", "reduction_nodes", "product_nodes",
     "norm_nodes", "activation_nodes", "loss_nodes", "conv_nodes", "pool_nodes", "image_nodes", "index_nodes",
     "sequence_nodes", "control_nodes", "text_nodes", "recurrent_nodes", "attention_nodes", "signal_nodes",
-    "random_nodes", "training_nodes",
+    "random_nodes", "training_nodes", "runtime_nodes",
 )  # fmt: skip
 for _family in FAMILIES:
     import_module(f".{_family}", __name__)

@@ -12,6 +12,9 @@ from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
 from ..element_types import element_type
 from .registry import Value, as_host, as_tensor, axis_of, is_host, number, operator, together
+from .size_numbers import Sizes
+
+FAR = 1 << 40  # places: no dimension is as long
 
 # How elements that meet in one place are combined: by Lamina's scatter_reduce, by NumPy.
 REDUCTIONS = {
@@ -241,11 +244,11 @@ def one_hot(node: Node, at: Value, depth: Value, values: Value) -> Value:
 def trilu(node: Node, x: Value, k: Value = None) -> Value:
     if len(x.shape) < 2:
         raise OnnxError(f"{node.op}: {[*x.shape]} is no matrix", str(node))
-    diagonal, name = (
-        min(max(number(k, 0), -x.shape[-2]), x.shape[-1]),
-        "triu" if node.attr("upper", 1) else "tril",
-    )
-    return getattr(np, name)(x, diagonal) if is_host(x) else ops.FUNCTIONS[name](x, diagonal)
+    diagonal, name = number(k, 0), "triu" if node.attr("upper", 1) else "tril"
+    if is_host(x):
+        return getattr(np, name)(x, min(max(diagonal, -x.shape[-2]), x.shape[-1]))
+    # no further than places are counted; of sizes that a tracer follows nothing is asked
+    return ops.FUNCTIONS[name](x, diagonal if isinstance(k, Sizes) else min(max(diagonal, -FAR), FAR))
 
 
 @operator("EyeLike", raw=True)

@@ -71,11 +71,33 @@ def _inside(over: Windows, places: Sequence[int], sizes: Sequence[int], padded: 
     return found
 
 
+def _all_inside(over: Windows, places: Sequence[int], sizes: Sequence[int], padded: bool) -> bool:
+    """Whether all windows lie in the input, or in what it is padded to, as a whole."""
+    every = zip(places, sizes, over.strides, over.reach, over.pads, strict=True)
+    return all(
+        [
+            (padded or not before) and (o - 1) * s + r <= size + (before + after if padded else 0)
+            for o, size, s, r, (before, after) in every
+        ]
+    )
+
+
+def _is_even(over: Windows) -> bool:
+    """Whether windows are padded alike on both sides, as Lamina's own pools are."""
+    even = all(before == after and 2 * before <= k for k, (before, after) in zip(over.kernel, over.pads))
+    return even and set(over.dilations) == {1}
+
+
 @operator("AveragePool")
 def average_pool(node: Node, x: Value) -> Value:
     over, places, pads = _pooled(node, x)
-    counts = _inside(over, places, x.shape[2:], bool(node.attr("count_include_pad", 0)))
-    wide = x.to(x.dtype.compute)
+    padded, wide = bool(node.attr("count_include_pad", 0)), x.to(x.dtype.compute)
+    if _all_inside(over, places, x.shape[2:], padded):  # asked of sizes that a tracer follows
+        return _sums(wide, over, pads, prod(over.kernel)).to(x.dtype)
+    if not padded and not node.attr("ceil_mode", 0) and _is_even(over):
+        before = tuple(before for before, _ in over.pads)
+        return AVG[len(before)](wide, over.kernel, over.strides, before, False, False).to(x.dtype)
+    counts = _inside(over, places, x.shape[2:], padded)
     if counts.size and 0 < counts.min() == counts.max():
         return _sums(wide, over, pads, int(counts.flat[0])).to(x.dtype)
     return (_sums(wide, over, pads) / as_tensor(counts).to(wide.dtype)).to(x.dtype)

@@ -24,7 +24,7 @@ BYTES = {"uint8": uint8, "int8": int8}
 UINT8 = np.dtype(np.uint8)
 
 
-def _real(value: Value, dtype: DType) -> Tensor:
+def real_of(value: Value, dtype: DType) -> Tensor:
     """A value as a tensor to compute with, whatever few bits it has."""
     if from_numpy_dtype(dtype_of(value)) is None:
         value = converted(value, np.dtype(np.float32))
@@ -39,7 +39,7 @@ def dequantize(node: Node, x: Value, scale: Value, zero: Value = None) -> Tensor
     if made is None or not made.is_floating_point or made.storage:
         raise OnnxError(f"DequantizeLinear: it does not make {made}: output_dtype is to say what", str(node))
     scale, zero = _fit(node, x, scale, zero)
-    real = _real(x, float32)
+    real = real_of(x, float32)
     return ((real if zero is None else real - zero) * scale).to(made)
 
 
@@ -53,7 +53,7 @@ def quantize(node: Node, x: Value, scale: Value, zero: Value = None) -> Value:
         raise OnnxError(f"QuantizeLinear: it does not make {to}", str(node))
     precise = _precision(node, scale)
     scale, zero = _fit(node, x, scale, zero)
-    return _stored(_real(x, precise) / scale.to(precise), zero, to, bool(node.attr("saturate", 1)))
+    return stored(real_of(x, precise) / scale.to(precise), zero, to, bool(node.attr("saturate", 1)))
 
 
 def _precision(node: Node, scale: Value) -> DType:
@@ -63,7 +63,7 @@ def _precision(node: Node, scale: Value) -> DType:
     return found if found is not None and found.is_floating_point and not found.storage else float32
 
 
-def _stored(x: Tensor, zero: Tensor | None, to: np.dtype, saturate: bool = True) -> Value:
+def stored(x: Tensor, zero: Tensor | None, to: np.dtype, saturate: bool = True) -> Value:
     """Multiples of a scale as the numbers that stand for them."""
     whole = to.name in INTEGERS
     x = ops.FUNCTIONS["round"](x) if whole else x
@@ -92,7 +92,7 @@ def _size(value: Value) -> int:
 
 
 def _spread(node: Node, x: Value, value: Value) -> Tensor:
-    sizes, shape, real = tuple(x.shape), tuple(value.shape), _real(value, float32)
+    sizes, shape, real = tuple(x.shape), tuple(value.shape), real_of(value, float32)
     if _size(value) == 1:
         return real.reshape(())
     axis, block = axis_of(node.attr("axis", 1), len(sizes), node), node.attr("block_size", 0)
@@ -114,7 +114,7 @@ def dynamic_quantize(node: Node, x: Tensor) -> tuple[Value, ...]:
     span = ops.FUNCTIONS["clamp"](ops.FUNCTIONS["amax"](x), min=0) - lowest
     scale = ops.FUNCTIONS["where"](span == 0, 1.0, span) / 255
     zero = ops.FUNCTIONS["clamp"](ops.FUNCTIONS["round"](-lowest / scale), 0, 255)
-    return _stored(x / scale, zero, UINT8), scale, converted(zero, UINT8)
+    return stored(x / scale, zero, UINT8), scale, converted(zero, UINT8)
 
 
 # ---- layers of bytes, which byte_layers.py makes of a model's
@@ -122,6 +122,16 @@ def _byte_operands(node: Node, x: Value, weight: Value, bias: Value, *scales: Va
     if x.dtype is not (int8 if node.attr("signed") else uint8):
         raise OnnxError(f"DequantizeLinear: the zero point is of other numbers than {x.dtype}", str(node))
     return x, weight, bias, *scales
+
+
+@operator("Rounded", domain="lamina")
+def rounded(node: Node, x: Tensor) -> Tensor:
+    """Real numbers to the nearest step of a scale between two ends, and back."""
+    scale, zero = node.attr("scale"), node.attr("zero_point")
+    steps = ops.FUNCTIONS["clamp"](
+        ops.FUNCTIONS["round"](x.to(float32) / scale), node.attr("low") - zero, node.attr("high") - zero
+    )
+    return steps * scale
 
 
 @operator("QuantizedLinear", domain="lamina")
@@ -146,10 +156,10 @@ def quantized_conv(node: Node, *operands: Value) -> Value:
 
 
 # ---- products: of integers they are exact in float64, as long as sums are below 2**53
-def _centred(value: Value, zero: Value) -> Tensor:
+def centred(value: Value, zero: Value) -> Tensor:
     """What numbers stand for, in units of their scale."""
-    real = _real(value, float64)
-    return real if zero is None else real - _real(zero, float64)
+    real = real_of(value, float64)
+    return real if zero is None else real - real_of(zero, float64)
 
 
 def _whole(x: Tensor) -> Tensor:
@@ -173,7 +183,7 @@ def matmul_integer(node: Node, a: Value, b: Value, a_zero: Value = None, b_zero:
 
 
 def _product(a: Value, a_zero: Value, b: Value, b_zero: Value) -> Tensor:
-    left, right = _centred(a, _per_row(a_zero, len(a.shape))), _centred(b, _one(b_zero))
+    left, right = centred(a, _per_row(a_zero, len(a.shape))), centred(b, _one(b_zero))
     return ops.FUNCTIONS["matmul"](left, right)
 
 
@@ -191,8 +201,14 @@ def qlinear_matmul(
 ) -> Value:
     product, rank = _product(a, a_zero, b, b_zero), len(a.shape)
     scales = _per_row(a_scale, rank), _one(b_scale), _per_row(y_scale, rank)
-    a_by, b_by, y_by = (_real(each, float64) for each in scales)
-    return _stored(product * (a_by * b_by / y_by), _real(_per_row(y_zero, rank), float64), dtype_of(y_zero))
+    a_by, b_by, y_by = (real_of(each, float64) for each in scales)
+    return stored(product * (a_by * b_by / y_by), real_of(_per_row(y_zero, rank), float64), dtype_of(y_zero))
+
+
+def per_column(value: Value, weight: Value, turned: bool) -> Value:
+    """What holds for a matrix, or for each of its columns: of its rows where it is turned."""
+    value = _one(value)
+    return value.reshape((-1, 1)) if value is not None and turned and len(value.shape) == 1 else value
 
 
 def _per_filter(value: Value, weight: Value, node: Node) -> Value:
@@ -211,9 +227,9 @@ def _per_filter(value: Value, weight: Value, node: Node) -> Value:
 def _convolved(
     node: Node, x: Value, x_zero: Value, weight: Value, w_zero: Value, bias: Value = None
 ) -> Tensor:
-    operands = [_centred(x, _one(x_zero)), _centred(weight, _per_filter(w_zero, weight, node))]
+    operands = [centred(x, _one(x_zero)), centred(weight, _per_filter(w_zero, weight, node))]
     if bias is not None:
-        operands.append(_real(bias, float64))
+        operands.append(real_of(bias, float64))
     return OPERATORS[STANDARD, "Conv"].function(node, *operands)
 
 
@@ -240,5 +256,5 @@ def qlinear_conv(
     if len(by_filter.shape):
         by_filter = by_filter.reshape((-1, *[1] * (len(weight.shape) - 2)))
     scales = _one(x_scale), by_filter, _one(y_scale)
-    x_by, w_by, y_by = (_real(each, float64) for each in scales)
-    return _stored(found * (x_by * w_by / y_by), _real(_one(y_zero), float64), dtype_of(y_zero))
+    x_by, w_by, y_by = (real_of(each, float64) for each in scales)
+    return stored(found * (x_by * w_by / y_by), real_of(_one(y_zero), float64), dtype_of(y_zero))
