@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import DType, bfloat16, float32, int8
+from ..ir.dtypes import DType, bfloat16, float32, float64, int8
 from ..ir.errors import ArgumentError
 from ..nn import Buffer, Conv1d, Conv2d, Conv3d, Embedding, Linear, Module
 from ..runtime import Parameter, Tensor, no_grad, ops
@@ -106,7 +106,15 @@ class WeightOnlyLinear(Module):
         return real.reshape(self.out_features, self.in_features)
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.FUNCTIONS["linear"](input, self.float_weight().to(input.dtype), self.bias)
+        """Shapes: [..., k] -> [..., o].
+
+        Halves are multiplied in float32, with weights that are not rounded to halves, and the result is
+        rounded once.
+        """
+        real = float64 if input.dtype is float64 else float32
+        bias = None if self.bias is None else self.bias.to(real)
+        y = ops.FUNCTIONS["linear"](input.to(real), self.float_weight().to(real), bias)
+        return y.to(input.dtype)
 
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"

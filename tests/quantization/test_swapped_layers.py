@@ -88,6 +88,21 @@ def test_weights_are_off_by_half_a_step(bits, zero_points):
     assert (off <= made.scale * (1.0 if zero_points else 0.5) * 1.001).all()
 
 
+@pytest.mark.parametrize("bits, group", [(8, None), (8, 32), (4, 32)])
+def test_halves_are_multiplied_by_weights_that_are_not_rounded(bits, group):
+    """And their sums are rounded once: each compiled way may round one to the other side."""
+    lamina.manual_seed(0)
+    made = WeightOnlyLinear(lamina.randn(40, 64), lamina.randn(40), Weights(bits, group))
+    rows = lamina.randn(20, 64).to(bfloat16)
+    wanted = made(rows.float())
+    assert made(rows).equal(wanted.to(bfloat16))
+    traced = lamina.jit.trace(made)
+    with lamina.no_grad():
+        for count in (1, 1, 1, 20, 20, 20):
+            off = (traced(rows[:count]).float() - wanted[:count]).abs()
+            assert (off <= wanted[:count].abs() * 2.0**-8 + 1e-4).all()
+
+
 def test_which_layers_are_taken():
     model = with_statistics(Residual(), 3, 16, 16)
     assert type(lamina.quantize(model, scheme="int8-weights").stem).__name__ == "WeightOnlyConv"
