@@ -21,6 +21,9 @@ WAYS = ("packed", "panels", "dots", "pairs", "plain")  # of equal time the first
 PAGE = 4096  # rows this far apart fall on the same lines of a cache, which holds a dozen of each
 MATRIX_SHARE = 0.3  # of a sum's time in vectors of f32, in matrix registers
 CALL = 300.0  # nanoseconds of one more call
+# Bytes in a nanosecond of a factor whose columns become rows, and are tested one by one: 2 heads of 256 keys
+# of 64 take 6 us, where each of 7 rows takes 1 us by dots (an Intel Xeon with AMX, one thread, 2026-11-27).
+RAGGED = 20.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Size:
     None for a factor that is computed.  turned: whether that axis is the columns'.  tile: the rows and
     columns of a tile of panels.  in_strips: whether panels go over the sum in strips, which stay in cache
     where their rows do not share lines.  is_made: whether the left factor is to be laid out for `pairs`.
+    is_ragged: whether columns may fill no panels, so that each that is packed is tested.
     """
 
     batch: int
@@ -43,6 +47,7 @@ class Size:
     tile: tuple[int, int]
     in_strips: bool = False
     is_made: bool = False
+    is_ragged: bool = False
 
     @property
     def right(self) -> int:
@@ -100,6 +105,8 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
             rate = min(rate, core.packs_far)
         if size.turned and collides:
             rate = min(rate, core.packs_turned)
+        if size.turned and size.is_ragged:
+            rate = min(rate, RAGGED)
         return CALL + size.batch * right / rate
     if way == "panels":
         again = -(-size.rows // rows) - 1  # times that a panel is read once more
