@@ -13,13 +13,16 @@ belong to others, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Reduce
+from ...ir.kernel.form import Axis, Reduce, names
 from ...ir.kernel.scalar import Cast, Op, Read
+from ..kernels.scales import split_scales
 from ..schedules.steps import NEIGHBOURS, SIDE, Matrix, pairs_at_once
 from .ranges import Int
 from .writer import ELEMENTS, Point, Value, effect
@@ -58,10 +61,64 @@ def end(units: Units) -> None:
 
 
 def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
-    """A tile's sums, stored in an array on the stack row by row: its name, and one of them.
+    """A tile's sums, stored in an array on the stack row by row: its name, and one of them.  Where the
+    schedule scales sums, each is added to those so far as it comes to the stack.
 
     points: row by row.  Raises Unsayable where the factors are no rows and panels of bfloat16 or bytes.
     """
+    axis, axes = units.schedule.scaled, names(stage.axes)
+    first = axes.index(axis) if axis in axes else 0
+    found = split_scales(units.kernel, stage, axes[first:]) if axis in axes else None
+    if found is None:
+        return _sums(units, stage, points)
+    (scale, rest), lanes, dtype = found, units.lanes, units.kernel.dtypes[stage.name]
+    part = replace(stage, axes=stage.axes[first:], value=rest)
+    totals = _array(units, stage, "totals", len(points))
+    wide = len(points) // sum(_rows(units))  # vectors of a row
+
+    def each_row(act: Callable[[str, Value, Value], Value], array: str, scales: list[Value]) -> None:
+        """Put what act(place in the array, total, scale) gives in the place of each total."""
+
+        def row(index: Int) -> None:
+            begin = units.times(index, wide * lanes)
+            for n, by in enumerate(scales):
+                place, total = (
+                    units.address(ELEMENTS[dtype], each, begin, n * lanes) for each in (array, totals)
+                )
+                value = act(place, units.read(total, dtype, lanes, LINE), by)
+                units.line(f"store {value}, ptr {total}, align {LINE}")
+
+        units.loop(0, len(points) // wide, 1, [], effect(row))
+
+    def add(place: str, total: Value, by: Value) -> Value:
+        return units.named("fma", units.read(place, dtype, lanes, LINE), by, total)
+
+    def nest(outer: tuple[Axis, ...], at: Point) -> None:
+        if outer:
+            axis, *others = outer
+            body = effect(lambda index: nest(tuple(others), at | {axis.name: (index, 0)}))
+            units.loop(0, units.extent(axis.extent), 1, [], body)
+            return
+        here = [point | at for point in points]
+        array, _ = _sums(units, part, here)
+        each_row(add, array, [units.splat(units.emit(scale, point, dtype)) for point in here[:wide]])
+
+    zero = units.constant(0, dtype, True)
+    each_row(lambda place, total, by: by, totals, [zero] * wide)
+    nest(stage.axes[:first], {})
+    return totals, zero
+
+
+def _array(units: Units, stage: Reduce, what: str, vectors: int) -> str:
+    """An array on the stack for vectors of a stage's sums."""
+    element, length = ELEMENTS[units.kernel.dtypes[stage.name]], vectors * units.lanes
+    key = stage.name, what, element, length
+    name = f"%{stage.name}.{what}{len(units.scratch)}"
+    return units.scratch.setdefault(key, (name, element, length))[0]
+
+
+def _sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, Value]:
+    """The sums of one stage, in registers and then on the stack."""
     schedule, kernel, lanes = units.schedule, units.kernel, units.lanes
     row = next(step.axis for step in schedule.of(Matrix))
     rows, pair = _rows(units), schedule.paired or ""
@@ -133,10 +190,7 @@ def matrix_sums(units: Units, stage: Reduce, points: list[Point]) -> tuple[str, 
         units.loop(0, int(axis.extent), 1, [], effect(lambda i: nest(axes[1:], at | {axis.name: (i, 0)})))
 
     nest(around, {pair: (0, 0)})
-    length = len(points) * lanes
-    element = ELEMENTS[sums]
-    key = stage.name, element, length
-    array, *_ = units.scratch.setdefault(key, (f"%{stage.name}.sums{len(units.scratch)}", element, length))
+    element, array = ELEMENTS[sums], _array(units, stage, "sums", len(points))
     for block in range(len(rows)):
         for column in range(vectors):
             first = (vectors * sum(rows[:block]) + column) * lanes

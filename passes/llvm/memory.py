@@ -17,6 +17,8 @@ from .expressions import Expressions
 from .ranges import OPEN, Int, Name, Range
 from .writer import ELEMENTS, Point, Value, suffix, type_of
 
+LINE = 64  # bytes of a cache line
+
 
 @dataclass(frozen=True)
 class CopiedStrip:
@@ -199,8 +201,27 @@ class Memory(Expressions):
 
     def load_packed(self, access: Read, buffer: Buffer, point: Point) -> Value:
         """A vector of a buffer that lies in panels: whole, since the last one is padded."""
+        if isinstance(access.index[-1], Affine):
+            return self.load_half(access, buffer, point)
         address = self.address_packed(access, buffer, point, -1)
         return self.read(address, buffer.dtype, self.lanes)
+
+    def load_half(self, access: Read, buffer: Buffer, point: Point) -> Value:
+        """One of the halves that lie in pairs in a panel, of each lane: both are loaded together."""
+        axis = next((name for name, by in access.index[-1].terms if by == 1), "")
+        is_pair = access.index[-1] == Affine(((axis, 1),)) and buffer.shape[-1] == 2
+        base, half = point.get(axis, (0, 0))
+        if not is_pair or base != 0 or NUMPY[buffer.dtype].itemsize != 2 or buffer.dtype == "f16":
+            raise Unsayable(f"{self.kernel.name}: {access} are no pairs of halves", str(self.schedule))
+        first = point | {axis: (0, 0)}
+
+        def make() -> Value:
+            address = self.address_packed(access, buffer, first, -2)
+            return self.read(address, "i32", self.lanes, NUMPY[buffer.dtype].itemsize)
+
+        both = self.memo(("pair", self.key(access, first)), make)
+        self.stays_inside(access, buffer, access.index, point, [])
+        return self.convert("trunc", self.binary("lshr", both, 16) if half else both, buffer.dtype)
 
     def load_pair(self, access: Read, point: Point) -> Value:
         """Neighbours along the paired axis (two halves, four bytes) as one i32: for each lane, or for all."""
@@ -245,7 +266,8 @@ class Memory(Expressions):
         base = self.sum(self.times(number, self.size(buffer.strides[dim])), base)
         constant += first * int(buffer.strides[along])
         address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
-        if ahead := self.schedule.ahead.get(access.buffer):
+        ahead = self.schedule.ahead.get(access.buffer)
+        if ahead and constant * NUMPY[buffer.dtype].itemsize % LINE == 0:  # each line of a panel once
             self.prefetch(self.address("i8", address, 0, ahead))
         return address
 

@@ -277,20 +277,26 @@ class Reductions(Results):
             return self.over_vector(axis.name, extent, points, carried, body, copies)
         if axis.name == self.schedule.paired:
             return self.over(rest, [p | {axis.name: (0, 0)} for p in points], carried, body, copies)
-        step = min(step, extent)
+        count = len(carried)
+        parts = min(self.schedule.apart.get(axis.name, 0) // max(count, 1), extent) or 1
+        step = min(max(step, parts), extent)
         full = extent // step * step
+        carried = [*carried, *([self.like(value, 0) for value in carried] * (parts - 1))]
 
         def run(index: Int, offsets: range, values: list[Value]) -> list[Value]:
+            values = list(values)
             for k in offsets:
-                at = [p | {axis.name: (index, k)} for p in points]
-                values = self.over(rest, at, values, body, copies, stage)
+                at, first = [p | {axis.name: (index, k)} for p in points], k % parts * count
+                own = values[first : first + count]
+                values[first : first + count] = self.over(rest, at, own, body, copies, stage)
             return values
 
         if full == step:
             carried = run(0, range(step), carried)
         else:
             carried = self.loop(0, full, step, carried, lambda index, v: run(index, range(step), v))
-        return run(0, range(full, extent), carried)
+        carried = run(0, range(full, extent), carried)
+        return [self.paired("add", carried[k::count]) for k in range(count)] if parts > 1 else carried
 
     def over_open(
         self,

@@ -33,11 +33,12 @@ from ..kernels.product import Product, product_of
 from ..kernels.split_reductions import split_reductions
 from ..schedules.choose_blocks import images_together
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
-from ..schedules.default import balanced_tile, instructions, usual
+from ..schedules.default import USUAL, balanced_tile, instructions, usual
 from ..schedules.steps import (
     FEWEST_PAIRS,
     NEIGHBOURS,
     SIDE,
+    Apart,
     Block,
     Collapse,
     Copy,
@@ -52,6 +53,7 @@ from ..schedules.steps import (
     Step,
     Strips,
     Tile,
+    Unroll,
     Vectorise,
     pairs_at_once,
     tiles,
@@ -83,7 +85,7 @@ from .side_by_side import (
     of_bytes,
 )
 from .split_calls import in_turn
-from .weight_panels import FAR_BYTES, FEW_ROWS, from_bytes, is_made_of_bytes
+from .weight_panels import FAR_BYTES, FEW_ROWS, SUMS, from_bytes, is_made_of_bytes, made_of_bytes
 
 # Instructions after a tile's sums, from which on they are written once, in a loop over its rows: for 12 rows
 # and the random numbers of dropout LLVM takes 370 ms, and 35 where they are in a loop that runs as fast.
@@ -186,14 +188,15 @@ class Packing:
             ways.append("panels")
         if self.is_along(flat, roles):
             ways.append("dots")
+        given = self.arrays_of(call, roles.right, flat)
+        frozen = all(array in self.frozen for array in given)
         if self.pair_of(call.kernel, flat, roles) is not None:
             if byte_factors(flat, roles):
                 return "pairs"  # four at once, where any other way widens each
-            ways.append("pairs")
+            if frozen or self.target.pairs or self.fits_matrices(flat, roles):
+                ways.append("pairs")
         if self.only is not None:
             ways = [self.only] if self.only in ways else ["plain"]
-        given = self.arrays_of(call, roles.right, flat)
-        frozen = all(array in self.frozen for array in given)
         shared = min((self.uses[call.name, array] for array in given), default=1)
         return choose_product(size, ways, 0.0 if frozen else 1 / max(1, shared), self.target)
 
@@ -207,6 +210,7 @@ class Packing:
         dtype = "i8" if byte_factors(flat, roles) else flat.dtypes[roles.stage.name]
         itemsize = NUMPY[dtype].itemsize
         step, inner = strides_of(flat, roles.right, roles.column, roles.k)
+        columns, tile = flat.extents[roles.column], self.tile(flat, roles)
         return Size(
             batch=prod(extent[axis] for axis in own),
             rows=rows,
@@ -215,7 +219,8 @@ class Packing:
             itemsize=itemsize,
             pitch=(inner if step == 1 else step) * itemsize or None,
             turned=step > 1,
-            tile=self.tile(flat, roles),
+            tile=tile,
+            is_ragged=isinstance(columns, Dim) or columns % tile[1] != 0,
             in_strips=self.strips(flat, roles) is not None,
             is_made=not lies_along(flat, roles),
         )
@@ -252,7 +257,8 @@ class Packing:
             return None
         if (bytes_ := byte_factors(flat, roles)) is not None:
             return self.bytes_of(kernel, flat, roles, axis, bytes_)
-        if not (self.target.pairs or self.fits_matrices(flat, roles)):
+        fits = self.target.pairs or self.fits_matrices(flat, roles)
+        if not (fits or self.is_few_by_halves(flat, roles)):
             return None
         if flat.dtypes[roles.stage.name] != "f32" or extent % 2:
             return None
@@ -260,6 +266,12 @@ class Packing:
         if not all(is_narrow(flat, e) or self.rounds and flat.dtype_of(e) == "f32" for e in sides):
             return None
         return Neighbours(axis, "bf16", "bf16", extent)
+
+    def is_few_by_halves(self, flat: Kernel, roles: Product) -> bool:
+        """Whether weights of bfloat16 lie in pairs for a few rows, which are read so and widened: as they lie
+        for many rows, which matrix registers take, so that programs for both may share them."""
+        rows = usual(flat.extents[roles.row]) if roles.row else 1
+        return bool(self.target.matrix) and rows < MATRIX_ROWS and is_narrow(flat, roles.right)
 
     def bytes_of(
         self, kernel: Kernel, flat: Kernel, roles: Product, axis: str, dtypes: tuple[str, str]
@@ -291,7 +303,9 @@ class Packing:
         call = replace(call, kernel=kernel)
         flat = collapsed(kernel)
         roles = sure(by_columns(flat))
-        if not lies_along(flat, roles, found.left):
+        if found.right == "bf16" and self.is_few_by_halves(flat, roles) and is_narrow(flat, roles.left):
+            call = self.computed_left(call, roles.turned, "f32")  # once, and not for each panel
+        elif not lies_along(flat, roles, found.left):
             call = self.computed_left(call, roles.turned, found.left)
         return self.panels(call, collapsed(call.kernel), replace(found, axis=pair))
 
@@ -327,22 +341,25 @@ class Packing:
         return {other: 2} | rows if other is not None and rows[row] <= SIDE else rows
 
     # ---- panels
-    def panels(self, call: Call, flat: Kernel, pack: bool | Neighbours) -> Call:
+    def panels(self, call: Call, flat: Kernel, pack: bool | Neighbours, packed: str = "") -> Call:
         """The call by panels of columns, its right factor packed or where it lies.
 
-        pack: True, or the axis of its pairs.
+        pack: True, or the axis of its pairs.  packed: the buffer that lies so for matrix registers already.
         """
         pairs = pack if isinstance(pack, Neighbours) else None
         roles = sure(by_columns(flat))
         target, extent = self.target, {axis: usual(n) for axis, n in flat.extents.items()}
         row = roles.row
-        in_matrices = pairs is not None and self.fits_matrices(flat, roles)
+        in_matrices = pairs is not None and (bool(packed) or self.fits_matrices(flat, roles))
+        widened = pairs is not None and pairs.right == "bf16" and not (in_matrices or target.pairs)
         if in_matrices:
             held = self.matrix_rows(flat, roles)
             *_, row = held
             rows, width = held[row], SIDE * (1 + (extent[roles.column] > SIDE))
         else:
             rows, width = self.tile(flat, roles)
+            if widened:
+                width = SIDE * (1 + (extent[roles.column] > SIDE))
             held = {row: rows} if row else {}
         height = extent[row] if row else 1
         vectors = width // target.lanes
@@ -350,13 +367,21 @@ class Packing:
         strips = self.strips(flat, roles)
         if strips is not None:
             block, columns = self.waiting_block(flat, roles)
-        size = self.size(flat, roles)
+        size, narrow = self.size(flat, roles), is_narrow(flat, roles.right)
         steps: list[Step] = []
         if pack:
-            call, packed = self.with_packed(call, flat, roles, width, pairs)
+            if not packed:
+                call, packed = self.with_packed(call, flat, roles, width, pairs)
             flat = collapsed(call.kernel)
             roles = sure(by_columns(flat))
-            steps += [Pack(packed, roles.column), *([pairs.step(pairs.axis)] if pairs else [])]
+            steps.append(Pack(packed, roles.column))
+            if widened:
+                assert pairs is not None
+                steps += [Unroll(pairs.axis, pairs.count), Apart(roles.k[-2], SUMS)]
+            elif pairs:
+                steps.append(pairs.step(pairs.axis))
+            elif narrow and not strips:
+                steps.append(Apart(roles.k[-1], SUMS))
             if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS and not in_matrices:
                 steps.append(Prefetch(packed, AHEAD))
         rest = [axis for axis in names(flat.parallel) if axis not in (row, roles.column)]
@@ -408,8 +433,11 @@ class Packing:
         wide = max(1, bits(dtype) // 32)  # registers for a vector
         registers = target.sums
         height = extent[roles.row] if roles.row else 1
+        # Narrow weights lie alike for any number of rows: programs for one and for many may share them.
+        is_alike = made_of_bytes(flat, roles) or is_narrow(flat, roles.right)
+        many = max(height, USUAL) if is_alike else height
         vectors = 8
-        while vectors > 1 and vectors * wide * min(height, registers // (2 * wide)) > registers:
+        while vectors > 1 and vectors * wide * min(many, registers // (2 * wide)) > registers:
             vectors //= 2
         while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
             vectors //= 2

@@ -13,8 +13,8 @@
     }
 
 Packed and relaid weights, folded batch norms and Winograd transforms are ordinary calls, so this is a plain
-split by dataflow.  What costs more to read back than to do again stays: copies that only repeat elements, and
-other shapes of the same elements.
+split by dataflow.  What costs more to read back than to do again stays: copies that only repeat elements,
+other shapes of the same elements, and what says so itself (`Again`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ...ir.errors import GraphError
 from ...ir.kernel.form import Kernel, Store
 from ...ir.kernel.scalar import Cast, Const, Expr, Read
 from ..graphs.dce import leading_to
+from ..schedules.steps import Again
 from .program import Alias, Array, Call, Host, Program, Step
 
 
@@ -89,7 +90,8 @@ def movable(step: Step, of_one_call: bool = False) -> bool:
 def cheap_again(step: Step) -> bool:
     """Whether to read what a step gives costs as much: a view, a filling, a copy that repeats elements."""
     if isinstance(step, Call):
-        return not step.inputs or _repeats(step.kernel)
+        says_so = step.how is not None and step.how.has(Again)
+        return not step.inputs or says_so or _repeats(step.kernel)
     return isinstance(step, Alias)
 
 

@@ -23,8 +23,9 @@ from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..kernels.scales import split_scales
 from ..schedules.default import usual
-from ..schedules.steps import Pack, Prefetch, Scale, Schedule, Step, Unroll
+from ..schedules.steps import Apart, Pack, Prefetch, Scale, Schedule, Step, Unroll
 from ..schedules.target import AHEAD
+from .half_panels import in_halves
 from .product_calls import by_columns, chains_of, guarded, instead, part_of, reads_of, sure
 from .program import Array, Call
 from .side_by_side import BYTES
@@ -34,17 +35,23 @@ if TYPE_CHECKING:
 
 FAR_BYTES = 2 << 20  # of a packed factor that comes from beyond the nearer caches ...
 FEW_ROWS = 64  # ... and is asked for beforehand where not many rows share it
+SUMS = 8  # of a tile at least: an addition takes four cycles, and two of them are begun in each
 
 
 def is_made_of_bytes(packing: Packing, call: Call, flat: Kernel, roles: Product) -> bool:
     """Whether the right factor is computed of weights that are kept as bytes, one for each of them, or
     half of one (read_narrow.py)."""
     reads = reads_of(roles.right)
-    bytes_ = [e for e in reads if flat.buffers[e.buffer].dtype in BYTES]
     frozen = all(array in packing.frozen for array in packing.arrays_of(call, roles.right, flat))
     simple = all(e.other is None and all(isinstance(p, Affine) for p in e.index) for e in reads)
     is_open = any(isinstance(flat.extents[axis], Dim) for axis in flat.free_axes(roles.right))
-    return bool(bytes_) and frozen and simple and not is_open and is_floating(flat.dtype_of(roles.right))
+    return made_of_bytes(flat, roles) and frozen and simple and not is_open
+
+
+def made_of_bytes(flat: Kernel, roles: Product) -> bool:
+    """Whether the right factor is floats that are computed of bytes."""
+    of_bytes = any(flat.buffers[e.buffer].dtype in BYTES for e in reads_of(roles.right))
+    return of_bytes and is_floating(flat.dtypes[roles.stage.name])
 
 
 def from_bytes(packing: Packing, call: Call) -> Call:
@@ -65,8 +72,10 @@ def from_bytes(packing: Packing, call: Call) -> Call:
             call, name = with_panels(call, given.kernel, flat, roles, (access, flat_access), pack)
             packs.append(Pack(name, roles.column))
             rows = usual(flat.extents[roles.row]) if roles.row else 1
-            if pack.dtype in BYTES and hint(pack.nbytes) > FAR_BYTES and rows <= FEW_ROWS:
+            if pack.dtype in BYTES and hint(pack.nbytes) > AHEAD and rows <= FEW_ROWS:
                 ahead.append(Prefetch(name, AHEAD))
+    if (made := in_halves(packing, call, roles.turned)) is not None:
+        return made
     flat = collapsed(call.kernel)
     made = packing.panels(call, flat, pack=False)
     assert made.how is not None
@@ -136,6 +145,7 @@ def scaled_axes(flat: Kernel, roles: Product) -> list[Step]:
     bytes_ = [e for e in reads_of(roles.right) if flat.buffers[e.buffer].dtype in BYTES]
     apart = [a for a in axes if not any(a.name in flat.free_axes(e) for e in bytes_)]
     steps += [Unroll(axis.name, int(axis.extent)) for axis in apart]
+    steps += [Apart(axis.name, SUMS) for axis in [a for a in axes if a not in apart][-1:]]
     for n in range(len(axes)):  # of all axes first: a scale of a row
         if split_scales(flat, roles.stage, [axis.name for axis in axes[n:]]) is not None:
             steps.append(Scale(axes[n].name))

@@ -216,6 +216,25 @@ class Scale(Step):
 
 
 @dataclass(frozen=True)
+class Apart(Step):
+    """Where a tile has less sums than `size`, each is taken in parts, neighbours along a summed axis in
+    another one, so that no addition waits for the one before it; they are added up at the axis' end."""
+
+    name = "apart"
+    parallel = False
+    axis: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Again(Step):
+    """The kernel runs at every call, though what it reads be weights alone: what it makes is longer to read
+    than what it makes it of."""
+
+    name = "again"
+
+
+@dataclass(frozen=True)
 class Matrix(Step):
     """The sums of a tile, of 32 rows along an axis at most or 16 at two places of another, are in matrix
     registers over all of the sum: `Target.matrix` multiplies 16 rows of 16 pairs (or quads) by as many
@@ -279,7 +298,8 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pairs, Quads, Scale, Matrix, Pack, Prefetch, Roll, Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pairs, Quads, Scale, Apart, Again, Matrix, Pack, Prefetch, Roll, Winograd,
+        *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
@@ -416,6 +436,11 @@ class Schedule:
     def scaled(self) -> str | None:
         """The first axis of sums that are scaled after they are taken."""
         return next((step.axis for step in self.of(Scale)), None)
+
+    @cached_property
+    def apart(self) -> Mapping[str, int]:
+        """The sums that a tile is to have at least, by the axis whose neighbours have some of their own."""
+        return {step.axis: step.size for step in self.of(Apart)}
 
     @cached_property
     def packed(self) -> Mapping[str, str]:
