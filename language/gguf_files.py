@@ -22,11 +22,12 @@ from .decoder_network import DecoderConfig
 from .families import FAMILIES
 from .gguf_vocabulary import vocabulary_of
 from .rotary import Rotary
-from .untrusted import CheckpointError, Fields
+from .untrusted import CheckpointError, Fields, mapped
 from .vocabulary import Vocabulary
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2", "gemma")
 MOST_ENTRIES, MOST_TENSORS, MOST_DIMS = 1 << 16, 1 << 17, 4
+MOST_LISTED = 1 << 23  # entries of lists: a vocabulary of 262,144 has some 1,300,000
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 PLAIN = {0: "f32", 1: "f16", 30: "bf16"}  # types that are no blocks
@@ -102,10 +103,7 @@ def read_gguf(path: Path) -> GgufModel:
 
     Raises CheckpointError; MissingLibraryError without the packages `gguf` and `tokenizers`.
     """
-    try:
-        memory = np.memmap(path, np.uint8, mode="c")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} can't be read: {error}") from None
+    memory = mapped(path)
     try:
         metadata, tensors = _Reader(path, memory).contents()
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
@@ -185,10 +183,11 @@ def _plain_dtype(kind: int) -> np.dtype:
 
 
 class _Reader:
-    """Reads a file's head.  `at`: the byte that comes next."""
+    """Reads a file's head.  at: the byte that comes next.  listed: entries of its lists so far."""
 
     def __init__(self, path: Path, memory: np.ndarray):
         self.path, self.memory, self.bytes, self.at = path, memory, memoryview(memory), 0
+        self.listed = 0
 
     def contents(self) -> tuple[dict[str, Any], dict[str, Blocks]]:
         if bytes(self.bytes[:4]) != b"GGUF":
@@ -199,13 +198,28 @@ class _Reader:
             raise CheckpointError(f"{self.path}: version {version} of GGUF is not known (2 and 3 are)")
         if entries > MOST_ENTRIES or tensors > MOST_TENSORS:
             raise CheckpointError(f"{self.path} says that it has {entries} entries and {tensors} tensors")
-        metadata = {self.string(): self.value(*self.numbers("I")) for _ in range(entries)}
+        metadata: dict[str, Any] = {}
+        for _ in range(entries):
+            self.once(key := self.string(), metadata)
+            metadata[key] = self.value(*self.numbers("I"))
         infos = [self.info() for _ in range(tensors)]
         align = metadata.get("general.alignment", 32)
         if type(align) is not int or not 8 <= align <= 1 << 16 or align & (align - 1):
             raise CheckpointError(f"{self.path}: an alignment of {align!r}")
         start = -(-self.at // align) * align
-        return metadata, {name: self.blocks(name, shape, kind, start + at) for name, shape, kind, at in infos}
+        found: dict[str, Blocks] = {}
+        end = start
+        for name, shape, kind, at in sorted(infos, key=lambda info: info[3]):
+            self.once(name, found)
+            if start + at < end:  # what is there once would take memory as often as it is named
+                raise CheckpointError(f"{self.path}: {name!r} lies over another tensor")
+            found[name] = self.blocks(name, shape, kind, start + at)
+            end = start + at + found[name].rows.nbytes
+        return metadata, found
+
+    def once(self, name: str, before: Mapping[str, Any]) -> None:
+        if name in before:
+            raise CheckpointError(f"{self.path} has {name!r} twice")
 
     def numbers(self, form: str) -> tuple[Any, ...]:
         found = struct.unpack_from(f"<{form}", self.bytes, self.at)
@@ -230,6 +244,9 @@ class _Reader:
         size = 8 if inner == STRING else struct.calcsize(f"<{NUMBERS[inner]}") if inner in NUMBERS else 0
         if not size or count > (len(self.bytes) - self.at) // size:
             raise CheckpointError(f"{self.path}: a list of {count} of type {inner} at {self.at}")
+        self.listed += count
+        if self.listed > MOST_LISTED:
+            raise CheckpointError(f"{self.path}: its lists have more than {MOST_LISTED} entries")
         if inner == STRING:
             return [self.string() for _ in range(count)]
         return [*self.numbers(f"{count}{NUMBERS[inner]}")]

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir import lazy
 from .untrusted import CheckpointError, Fields
-from .vocabulary import Vocabulary, bytes_tokenizer, guarded
+from .vocabulary import Vocabulary, bytes_tokenizer, guarded, no_vocabulary
 
 NORMAL, UNKNOWN, CONTROL, NAMED = 1, 2, 3, 4  # types of tokens
 MOST_PIECE = 128  # characters, beyond which a piece is not looked at for parts
@@ -28,9 +28,9 @@ def vocabulary_of(fields: Fields) -> Vocabulary:
     tokenizers = lazy.load("tokenizers", "language")
     kind, tokens = fields.word("tokenizer.ggml.model"), _texts(fields, "tokenizer.ggml.tokens")
     if kind == "gpt2":
-        tokenizer = guarded(_of_pairs, tokenizers, fields, tokens, name=fields.name)
+        tokenizer = guarded(_of_pairs, tokenizers, fields, tokens, told=no_vocabulary(fields.name))
     elif kind == "llama":
-        tokenizer = guarded(_of_pieces, tokenizers, fields, tokens, name=fields.name)
+        tokenizer = guarded(_of_pieces, tokenizers, fields, tokens, told=no_vocabulary(fields.name))
     else:
         raise CheckpointError(
             f"{fields.name}: a vocabulary of type {kind!r} is not known (gpt2 and llama are)"
@@ -42,7 +42,7 @@ def vocabulary_of(fields: Fields) -> Vocabulary:
         guarded(
             tokenizer.add_special_tokens if special else tokenizer.add_tokens,
             [added(token, special=special, normalized=False) for token in named],
-            name=fields.name,
+            told=no_vocabulary(fields.name),
         )
     special = {
         f"{name}_token": tokens[at]

@@ -19,7 +19,7 @@ from ..nn import Module
 from ..runtime import Parameter
 from ..runtime.checkpoints.own_form import DTYPES
 from ..runtime.tensor import tensor_of
-from .untrusted import CheckpointError, parsed, read_object
+from .untrusted import CheckpointError, mapped, parsed, read_object
 
 MOST_HEADER = 100 << 20  # bytes, as the format says
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -61,10 +61,10 @@ def map_folder(folder: Path) -> dict[str, np.ndarray]:
 def map_file(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file, not yet read.  Raises CheckpointError."""
     safetensors = lazy.load("safetensors")
+    memory = mapped(path)
     try:
         with safetensors.safe_open(path, framework="numpy"):  # looks at every size and offset
             pass
-        memory = np.memmap(path, np.uint8, mode="c")
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is no safetensors file, or it is cut short: {error}") from None
     start = 8 + int.from_bytes(memory[:8].tobytes(), "little")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ..ir import lazy
 from ..ir.errors import ArgumentValueError
+from .tokenizer_bounds import check_growth
 from .untrusted import CheckpointError, Fields, read_object, read_text
 
 # The letters that stand for bytes in byte-level vocabularies: what can be seen stands for itself, for
@@ -50,11 +51,15 @@ class Vocabulary:
             raise ArgumentValueError(
                 f"tokens(text): half a surrogate pair at {error.start} is no text"
             ) from None
-        return self.tokenizer.encode(text, add_special_tokens=not written).ids
+        encode = partial(self.tokenizer.encode, add_special_tokens=not written)
+        return guarded(encode, text, told="the vocabulary can't make tokens of the text").ids
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""
-        return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        return guarded(
+            decode, [int(token) for token in tokens], told="the vocabulary can't make text of the tokens"
+        )
 
     @cached_property
     def spellings(self) -> list[bytes]:
@@ -89,20 +94,26 @@ class Stream:
 
     def step(self, token: int) -> str:
         """What can be told with this token.  Raises CheckpointError for one that is no token."""
-        try:
-            return self.decoding.step(self.tokenizer, token) or ""
-        except Exception as error:  # the library has one class for all
-            raise CheckpointError(f"the vocabulary can't decode the token {token}: {error}") from None
+        told = f"the vocabulary can't decode the token {token}"
+        return guarded(self.decoding.step, self.tokenizer, token, told=told) or ""
 
 
-def guarded(build: Any, *args: Any, name: Any) -> Any:
-    """What a function of the library `tokenizers` makes of a file.  Raises CheckpointError."""
+def guarded(run: Any, *args: Any, told: str) -> Any:
+    """What a function of the library `tokenizers` makes of a file's contents.
+
+    Raises CheckpointError, which begins with `told`.
+    """
     try:
-        return build(*args)
+        return run(*args)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # a panic of its Rust is no Exception
-        raise CheckpointError(f"{name} is no vocabulary that the library tokenizers reads: {error}") from None
+    except BaseException as error:  # the library has one class for all; a panic of its Rust is no Exception
+        raise CheckpointError(f"{told}: {error}") from None
+
+
+def no_vocabulary(name: Any) -> str:
+    """What is told of a file that is none."""
+    return f"{name} is no vocabulary that the library tokenizers reads"
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
@@ -113,9 +124,11 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     tokenizers = lazy.load("tokenizers", "language")
     whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
     if whole.exists():
-        tokenizer = guarded(tokenizers.Tokenizer.from_str, read_text(whole), name=whole)
+        tokenizer = guarded(tokenizers.Tokenizer.from_str, read_text(whole), told=no_vocabulary(whole))
     elif words.exists() and merges.exists():
-        tokenizer = guarded(_of_merges, tokenizers, read_object(words), read_text(merges), name=merges)
+        tokenizer = guarded(
+            _of_merges, tokenizers, read_object(words), read_text(merges), told=no_vocabulary(merges)
+        )
     else:
         spm = folder / "tokenizer.model"
         raise CheckpointError(
@@ -124,6 +137,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         )
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    check_growth(tokenizer, folder)
     special = _special(folder)
     begin = special.get("bos_token")
     ends = {tokenizer.token_to_id(special["eos_token"])} if "eos_token" in special else set()

@@ -50,7 +50,66 @@ def growing(start, step):
     return f"{set_up}{{% for i in range(60) %}}{{% set n.s = {step} %}}{{% endfor %}}"
 
 
+def nested(start, look):
+    """Lists, or tuples, inside of lists: each holds the one before twice, sixty times."""
+    a, b = ("(n.a, n.a)", "(n.b, n.b)") if start.startswith("(") else ("[n.a, n.a]", "[n.b, n.b]")
+    set_up = f"{{% set n = namespace(a={start}, b={start}) %}}"
+    step = f"{{% set n.a = {a} %}}{{% set n.b = {b} %}}"
+    return f"{set_up}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ {look} }}}}"
+
+
+def long(look, start="'a'"):
+    """A text of two million letters, and what is done with it."""
+    set_up = f"{{% set n = namespace(s={start}) %}}"
+    return set_up + "{% for i in range(21) %}{% set n.s = n.s ~ n.s %}{% endfor %}" + look
+
+
 BOMBS = {
+    "nested list": nested("['x']", "n.a"),
+    "nested list as text": nested("['x']", "n.a | string | length"),
+    "nested list and text": nested("['x']", "n.a ~ 'x'"),
+    "nested lists compared": nested("['x']", "n.a == n.b"),
+    "nested lists looked for": nested("['x']", "n.a in [n.b]"),
+    "nested lists as a test has it": nested("['x']", "n.a is eq(n.b)"),
+    "nested lists that are chosen": nested("['x']", "[n.a] | select('eq', n.b) | list | length"),
+    "nested lists counted": nested("['x']", "[n.a].count(n.b)"),
+    "nested lists sorted": nested("['x']", "[n.a, n.b] | sort | length"),
+    "nested list as JSON": nested("['x']", "n.a | tojson | length"),
+    "nested list joined": nested("['x']", "''.join([n.a])"),
+    "nested list that is told": nested("['x']", "raise_exception(n.a)"),
+    "nested tuple as a key": nested("('x',)", "{n.a: 1} | length"),
+    "nested tuple looked up": nested("('x',)", "{}[n.a]"),
+    "nested tuple got": nested("('x',)", "{}.get(n.a)"),
+    "nested tuple in a dict": nested("('x',)", "dict([(n.a, 1)]) | length"),
+    "nested tuples, unique": nested("('x',)", "[n.a] | unique | list | length"),
+    "namespaces": "{% set n = namespace(x=1) %}{% for i in range(60) %}"
+    "{% set n.x = namespace(a=n.x, b=n.x) %}{% endfor %}{{ [n.x] == [n.x] }}{{ 9 ** 9 }}",
+    "tuples inside": "{% set n = namespace(t=(1,)) %}{% for i in range(49000) %}"
+    "{% set n.t = (n.t,) %}{% endfor %}"
+    "{{ {n.t: 1} | length }}",
+    "rounding": "{{ 5 | round(-1000000000) }}",
+    "rounding in a tag": "{% autoescape 5 | round(-1000000000) %}{% endautoescape %}",
+    "rounding up": "{{ 5 | round(1000000000, 'ceil') }}",
+    "summing lists": "{% set n = namespace(x=['a']) %}{% for i in range(17) %}{% set n.x = n.x + n.x %}"
+    "{% endfor %}{{ [" + "n.x, " * 300 + "] | sum(start=[]) | length }}",
+    "many texts": long("{% set y = n.s" + " ~ n.s" * 2000 + " %}"),
+    "format, unseen": "{% set x = '{:1000000000}'.format(1) %}{{ x | length }}",
+    "format_map": "{% set x = '{a:1000000000}'.format_map({'a': 1}) %}{{ x | length }}",
+    "finding from behind": long("{{ n.s.rfind('b' + n.s[:1000000]) }}"),
+    "stripping": long("{{ n.s.strip(n.s.replace('a', '!') + 'a') | length }}"),
+    "trimming": long("{{ n.s | trim(n.s.replace('a', '!') + 'a') | length }}"),
+    "text in a block": "{% set x %}{% for i in range(49999) %}" + "x" * 100_000 + "{% endfor %}{% endset %}",
+    "replacing in all": long("{{ range(90000) | map('replace', '', n.s) | list | length }}"),
+    "often upper": long("{% for i in range(49000) %}{% set y = n.s.upper() %}{% endfor %}"),
+    "often compared": long("{% for i in range(49000) %}{% if 'b' in n.s %}{% endif %}{% endfor %}"),
+    "often sliced": long("{% set l = n.s[:200000] | list %}" + "{% set y = l[1:] %}" * 8000),
+    "recursive loops": "{% for i in range(40000) recursive %}{% if loop.depth < 2 %}{{ loop(range(99999)) }}"
+    "{% endif %}{% endfor %}",
+    "division": long("{{ (n.s | int(0, 16)) // (n.s[:1000000] | int(0, 16)) is odd }}", "'ffff'"),
+    "indents": "{% set n = namespace(t=[1]) %}{% for i in range(17) %}{% set n.t = n.t + n.t %}{% endfor %}"
+    "{% for i in range(60) %}{% set n.t = [n.t] %}{% endfor %}{{ n.t | tojson(indent=8) | length }}",
+    "a long one": "{{ x }}" * 50_000,
+    "brackets": "{{ " + "[" * 20_000 + "]" * 20_000 + " }}",
     "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "output": "{% for a in range(9999) %}" + "x" * 1000 + "{% endfor %}",
     "times": "{{ 'x' * 10000000000 }}",
@@ -80,6 +139,22 @@ BOMBS = {
 def test_a_template_can_not_take_much(name):
     with pytest.raises(CheckpointError, match="chat template"):
         rendered(BOMBS[name])
+
+
+def test_arguments_have_any_name():
+    source = "{% macro f(function, context) %}{{ function ~ context }}{% endmacro %}"
+    assert rendered(source + "{{ f(function=1, context=2) }}") == "12"
+
+
+def test_a_conversation_of_a_thousand_turns_is_no_bomb():
+    turns = [
+        {"role": "user", "content": "word " * 300},
+        {"role": "assistant", "content": "word " * 300},
+    ] * 500
+    grown = "{% set n = namespace(seen=[]) %}{% for m in messages %}{% set n.seen = n.seen + [m.role] %}"
+    grown += "{% if m in messages[:3] %}{{ n.seen | length }} {% endif %}{% endfor %}"
+    assert rendered(grown, turns).split() == [str(n + 1) for n in range(1000)]
+    assert len(rendered(tiny_checkpoints.TEMPLATE, turns)) > 1_500_000
 
 
 def test_a_template_that_is_none_is_refused():

@@ -1,6 +1,7 @@
 """Checkpoints that contradict themselves, or ask for what nobody has: refused before memory is taken."""
 
 import json
+import os
 import tracemalloc
 
 import numpy as np
@@ -93,7 +94,34 @@ def test_files_that_are_not_there_or_are_other_things(tmp_path):
 def test_weights_that_are_damaged(tmp_path, spoil):
     folder = write_llama(tmp_path / "m")
     (folder / "model.safetensors").write_bytes(spoil((folder / "model.safetensors").read_bytes()))
-    refused(folder, "no safetensors file")
+    refused(folder, "no safetensors file|can.t be read: cannot mmap an empty file")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "m.gguf"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    folder = write_llama(tmp_path / "m")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    refused(folder / name if name == "m.gguf" else folder, "is no regular file")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_half_a_surrogate_pair_is_no_text(tmp_path, name):
+    folder = write_llama(tmp_path / "m")
+    told = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps({**told, "eos_token": "\U0001f600"}))  # a whole pair is one
+    lamina.language.load(folder)
+    (folder / name).write_text(json.dumps({**told, "eos_token": "\ud800"}))
+    refused(folder, "is no JSON: .utf-8. codec")
+
+
+def test_what_a_message_shows_of_a_file_is_short(tmp_path):
+    folder = write_llama(
+        tmp_path / "m", {**LLAMA, "hidden_size": [[7] * 100_000] * 9, "x": "y" * 100_000}, llama_arrays()
+    )
+    with pytest.raises(CheckpointError, match="hidden_size is") as caught:
+        lamina.language.load(folder)
+    assert len(str(caught.value)) < 1000
 
 
 def test_weights_of_integers_are_refused(tmp_path):
