@@ -10,6 +10,7 @@ where Conv of what the bytes stand for rounds.  What other operators read is deq
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -74,9 +75,9 @@ class _Layers:
         if node.op == "Constant":
             value = node.attrs.get("value")
             return value if isinstance(value, np.ndarray) else None
-        compute = COMPUTED.get(node.op)
-        operands = [self.known(each, depth - 1) for each in node.inputs] if compute else []
-        if compute is None or any(each is None for each in operands):
+        compute, counts = COMPUTED.get(node.op, (None, ()))
+        operands = [self.known(each, depth - 1) for each in node.inputs] if len(node.inputs) in counts else []
+        if compute is None or not operands or not all(map(_are_numbers, operands)):
             return None
         return compute(node, *operands)
 
@@ -85,6 +86,8 @@ class _Layers:
         node = self.makers.get(name)
         if node is None or (node.domain, node.op) != (STANDARD, "DequantizeLinear"):
             return None
+        if len(node.inputs) not in (2, 3) or type(node.attr("axis", 1)) is not int:
+            return None  # the operator says what is wrong with it
         return None if node.attr("block_size", 0) or node.attr("output_dtype", 0) else node
 
     def changed(self, node: Node) -> Node:
@@ -112,6 +115,8 @@ class _Layers:
 
     def layer(self, node: Node) -> Node | None:
         """The layer of bytes that a node is; None where it is another."""
+        if len(node.inputs) not in (2, 3):
+            return None
         image, rows = self.dequantised(node.inputs[0]), self.dequantised(node.inputs[1])
         if image is None or rows is None or len(image.inputs) < 3:
             return None
@@ -120,6 +125,7 @@ class _Layers:
             scale is None
             or zero is None
             or scale.size != 1
+            or zero.size != 1
             or scale.dtype != np.float32
             or zero.dtype not in BYTES
         ):
@@ -166,13 +172,16 @@ class _Layers:
             weight = (weight.astype(np.int16) - 128).astype(np.int8)
         elif zero is not None and zero.any():
             return None
-        if node.op != "Conv" and weight.ndim != 2:
+        if weight.ndim < 2 or node.op != "Conv" and weight.ndim != 2:
             return None
         turned = node.op == "MatMul" or (node.op == "Gemm" and not node.attr("transB", 0))
         outputs = 1 if turned else 0
         if scale.size == 1:
             scale = np.full(weight.shape[outputs], scale.reshape(()), np.float32)
-        elif scale.shape != (weight.shape[outputs],) or rows.attr("axis", 1) % weight.ndim != outputs:
+        elif scale.shape != (weight.shape[outputs],) or rows.attr("axis", 1) not in (
+            outputs,
+            outputs - weight.ndim,
+        ):
             return None
         return np.ascontiguousarray(weight.T if turned else weight), np.array(scale)
 
@@ -181,9 +190,10 @@ class _Layers:
         if len(node.inputs) < 3 or not node.inputs[2]:
             return None
         real = self.known(node.inputs[2])
-        if real is None or real.size != count:
+        if not _are_numbers(real) or real.size != count:
             return False
-        whole = np.rint(real.reshape(-1).astype(np.float64) / steps)
+        with np.errstate(all="ignore"):  # of a scale that is nothing
+            whole = np.rint(real.reshape(-1).astype(np.float64) / steps)
         return whole.astype(np.int32) if np.abs(whole).max(initial=0.0) < 2.0**31 else False
 
 
@@ -197,7 +207,9 @@ def _is_linear(node: Node) -> bool:
 
 def _dequantised(node: Node, x: np.ndarray, scale: np.ndarray, zero: Any = None) -> np.ndarray | None:
     axis = node.attr("axis", 1)
-    if from_numpy_dtype(scale.dtype) is None or x.dtype.name not in FOLDED or node.attr("block_size", 0):
+    if type(axis) is not int or x.dtype.name not in FOLDED or node.attr("block_size", 0):
+        return None
+    if zero is not None and zero.shape != scale.shape and not zero.size == scale.size == 1:
         return None
     if scale.size == 1:
         scale, zero = scale.reshape(()), None if zero is None else zero.reshape(())
@@ -206,15 +218,39 @@ def _dequantised(node: Node, x: np.ndarray, scale: np.ndarray, zero: Any = None)
         scale, zero = scale.reshape(shape), None if zero is None else zero.reshape(shape)
     else:
         return None
-    real = x.astype(np.float32) if zero is None else x.astype(np.float32) - zero.astype(np.float32)
-    return (real * scale.astype(np.float32)).astype(scale.dtype)
+    with np.errstate(all="ignore"):
+        real = x.astype(np.float32) if zero is None else x.astype(np.float32) - zero.astype(np.float32)
+        return (real * scale.astype(np.float32)).astype(scale.dtype)
 
 
-# What makes of known values others that are known.
-COMPUTED: dict[str, Callable[..., np.ndarray | None]] = {
-    "DequantizeLinear": _dequantised,
-    "Mul": lambda node, a, b: np.asarray(a * b, a.dtype),
-    "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
-    "Identity": lambda node, x: x,
-    "Reshape": lambda node, x, shape: x.reshape(shape) if (shape > 0).all() else None,
+def _product(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """A product that is as large as the first factor: another could be of any size."""
+    if a.dtype != b.dtype or b.size != 1 and b.shape != a.shape or b.ndim > a.ndim:
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(a * b, a.dtype)
+
+
+def _transposed(node: Node, x: np.ndarray) -> np.ndarray | None:
+    order = node.attr("perm", tuple(reversed(range(x.ndim))))
+    fits = isinstance(order, tuple) and sorted(order) == [*range(x.ndim)]
+    return np.transpose(x, order) if fits else None
+
+
+def _reshaped(node: Node, x: np.ndarray, shape: np.ndarray) -> np.ndarray | None:
+    sizes = shape.tolist() if shape.dtype == np.int64 and shape.ndim == 1 else [0]
+    return x.reshape(sizes) if min(sizes, default=1) > 0 and math.prod(sizes) == x.size else None
+
+
+def _are_numbers(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and from_numpy_dtype(x.dtype) is not None
+
+
+# What makes of known values, of so many, others that are known; None for what the operator would refuse.
+COMPUTED: dict[str, tuple[Callable[..., np.ndarray | None], tuple[int, ...]]] = {
+    "DequantizeLinear": (_dequantised, (2, 3)),
+    "Mul": (_product, (2,)),
+    "Transpose": (_transposed, (1,)),
+    "Identity": (lambda node, x: x, (1,)),
+    "Reshape": (_reshaped, (2,)),
 }

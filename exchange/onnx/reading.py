@@ -65,6 +65,7 @@ def _declared(proto: Any, folder: Path | None) -> Declared:
         functions[_domain(each.domain), each.name] = reader.function(each, opsets)
     graph = reader.graph(proto.graph, opsets, set(), 0)
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    _names("the model", (proto.producer_name, *metadata, *metadata.values(), *opsets))
     return Declared(graph, opsets, functions, proto.producer_name, metadata)
 
 
@@ -91,6 +92,9 @@ class _Reader:
             raise OnnxError(
                 f"graphs are more than {DEEPEST} deep inside of each other", f"graph: {proto.name}"
             )
+        ends = (*proto.initializer, *proto.input, *proto.output)
+        sparse = (each.values.name for each in proto.sparse_initializer)
+        _names("a graph", (proto.name, *sparse, *(each.name for each in ends)))
         constants = {each.name: self.array(each) for each in proto.initializer}
         for each in proto.sparse_initializer:
             constants[each.values.name] = self.dense(each)
@@ -113,9 +117,8 @@ class _Reader:
 
     def node(self, proto: Any, opsets: Mapping[str, int], known: set[str], depth: int) -> Node:
         domain = _domain(proto.domain)
-        texts = (proto.op_type, domain, proto.name, *proto.input, *proto.output)
-        if not all(isinstance(each, str) for each in texts):  # protobuf gives bytes for what is no UTF-8
-            raise OnnxError("a node has names that are no text", f"node: {proto.name!r}")
+        named = (each.name for each in proto.attribute)
+        _names("a node", (proto.op_type, domain, proto.name, *proto.input, *proto.output, *named))
         for name in proto.input:
             if name and name not in known:
                 raise OnnxError(
@@ -127,6 +130,8 @@ class _Reader:
         return Node(proto.op_type, domain, opset, tuple(proto.input), tuple(proto.output), attrs, proto.name)
 
     def function(self, proto: Any, outer: Mapping[str, int]) -> Function:
+        named = (*proto.attribute, *(each.name for each in proto.attribute_proto))
+        _names("a function", (proto.domain, proto.name, *proto.input, *proto.output, *named))
         opsets = dict(outer) | self.opsets(proto.opset_import)
         attrs: dict[str, Any] = dict.fromkeys(proto.attribute)
         for each in proto.attribute_proto:
@@ -188,6 +193,7 @@ class _Reader:
         if not tensor.HasField("shape"):
             return Kind(dtype)
         sizes = {"dim_value": lambda d: d.dim_value, "dim_param": lambda d: d.dim_param, None: lambda _: None}
+        _names("a shape", (dim.dim_param for dim in tensor.shape.dim))
         return Kind(dtype, tuple(sizes[dim.WhichOneof("value")](dim) for dim in tensor.shape.dim))
 
     # ---- tensors
@@ -309,6 +315,13 @@ def _bytes_of(dtype: np.dtype, count: int) -> int:
 def _listed(proto: Any) -> int:
     fields: Sequence[str] = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
     return sum(len(getattr(proto, each)) for each in fields)
+
+
+def _names(of: str, texts: Iterable[Any]) -> None:
+    """Raises OnnxError for names that are no text: protobuf gives bytes for what is no UTF-8."""
+    wrong = next((each for each in texts if type(each) is not str), None)
+    if wrong is not None:
+        raise OnnxError(f"{of} has names that are no text", f"name: {wrong!r}")
 
 
 def _text(data: bytes) -> str:

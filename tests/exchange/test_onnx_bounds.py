@@ -279,3 +279,40 @@ def test_a_model_is_one_fact_whatever_nodes_it_has():
         return max(int(found) for found in re.findall(r"(\d+) guards", traced.explain(detail=True)))
 
     assert guards(40) <= guards(4)
+
+
+NAMED = (
+    '<ir_version: 9, opset_import: ["" : 20, "own" : 1], producer_name: "maker", '
+    'metadata_props: ["told": "more"]> '
+    "agraph (float[length] given) => (float[length] result) <float stored = {1}> "
+    "{ middle = own.twice(given) result = Add(middle, stored) } "
+    '<domain: "own", opset_import: ["" : 20]> twice (inner) => (outer) { outer = Add(inner, inner) }'
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "maker",
+        "told",
+        "more",
+        "agraph",
+        "given",
+        "result",
+        "stored",
+        "middle",
+        "twice",
+        "inner",
+        "outer",
+        "length",
+    ],
+)
+def test_a_name_that_is_no_text_is_refused(name, tmp_path):
+    """Protobuf hands it over as bytes, where all who read a model look for text."""
+    whole = parser.parse_model(NAMED).SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(whole)
+    lamina.jit.show(path, tmp_path / "page.html", time=False)
+    path.write_bytes(whole.replace(name.encode(), b"\xff" * len(name)))
+    with pytest.raises(lamina.LaminaError, match=r"no text|damaged|no ONNX file"):
+        lamina.jit.show(path, tmp_path / "page.html", time=False)

@@ -187,3 +187,51 @@ def test_constants_of_layers_take_nobodys_name(tmp_path):
     found, wanted = lamina.onnx.load(tmp_path / "model.onnx")(x), made(x)
     step = wanted.abs().max() / 255
     assert (found - wanted).abs().max() <= step
+
+
+def changed(change, **options):
+    """The file of a layer of bytes, with one of its nodes changed."""
+    model = qdq(np.ones((3, 4), np.int8), node="Gemm", attrs=(("transB", 1),), **options)
+    for node in model.graph.node:
+        change(node)
+    return model.SerializeToString()
+
+
+def cut(op, count):
+    return lambda node: node.op_type == op and node.input.__delitem__(slice(count, None))
+
+
+def told(op, **attrs):
+    def change(node):
+        if node.op_type == op:
+            del node.attribute[:]
+            node.attribute.extend(helper.make_attribute(name, value) for name, value in attrs.items())
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [cut("Gemm", 0), cut("Gemm", 1), cut("DequantizeLinear", 0), cut("DequantizeLinear", 1),
+     told("DequantizeLinear", axis=[0, 1]), told("DequantizeLinear", axis=1 << 40)],
+    ids=range(6),
+)  # fmt: skip
+def test_layers_of_others_that_are_none_are_refused(change):
+    """By the operators themselves: what makes layers of bytes of them passes over what it can't read."""
+    with pytest.raises(lamina.LaminaError):
+        lamina.onnx.load(changed(change))(lamina.ones(2, 4))
+
+
+def test_constants_that_multiply_to_any_size_are_not_computed(tmp_path):
+    """Factors of a few kilobytes each, and a product of gigabytes."""
+    many = 1 << 16
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]> agraph (float[1,4] x) => (float[1,k] y) <int8[3,4] q = '
+        "{1,2,3,4,5,6,7,8,9,10,11,12}, float s = {0.1}, uint8 z = {3}> { w = DequantizeLinear(q, s) "
+        "c = Mul(tall, wide) a = QuantizeLinear(x, s, z) h = DequantizeLinear(a, s, z) "
+        "y = Gemm <transB = 1> (h, w, c) }"
+    )
+    for name, shape in (("tall", (many, 1)), ("wide", (1, many))):
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    with pytest.raises(lamina.LaminaError):
+        lamina.onnx.load(model.SerializeToString(), most_bytes=1 << 26)(lamina.ones(1, 4))

@@ -48,6 +48,18 @@ def _networks() -> list[bytes]:
         "agraph (float[2,4] x) => (float[2,k] y) <int8[4,3] q = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3] s = "
         "{0.1,0.2,0.3}, float one = {0.5}, uint8 zp = {128}> { w = DequantizeLinear <axis = 1> (q, s) "
         "a = QuantizeLinear(x, one, zp) b = DequantizeLinear(a, one, zp) y = MatMul(b, w) }",
+        "agraph (float[1,1,4,4] x) => (float[a,b,c,d] y) <int8[2,1,3,3] q = {" + ",".join(["1", "-2"] * 9)
+        + "}, float[2] s = {0.1,0.2}, int8[2] z = {0,0}, int32[2] b = {5,-7}, float[2] bs = {0.05,0.1}, "
+        "float one = {0.5}, "
+        "uint8 zp = {128}> { w = DequantizeLinear <axis = 0> (q, s, z) "
+        "c = DequantizeLinear <axis = 0> (b, bs) "
+        "a = QuantizeLinear(x, one, zp) h = DequantizeLinear(a, one, zp) y = Conv(h, w, c) }",
+        "agraph (float[2,4] x) => (float[2,k] y) <uint8[12] q = {130,2,3,4,5,6,7,8,9,10,11,12}, "
+        "float s = {0.1}, "
+        "uint8 z = {128}, float one = {0.5}, uint8 zp = {3}, int64[2] to = {4,3}, float[3] b = {1,2,3}, "
+        "float t = {2}> "
+        "{ r = Reshape(q, to) w = DequantizeLinear(r, s, z) v = Transpose <perm = [1,0]> (w) c = Mul(b, t) "
+        "a = QuantizeLinear(x, one, zp) h = DequantizeLinear(a, one, zp) y = Gemm <transB = 1> (h, v, c) }",
         "agraph (float[3] x, bool c) => (float[k] y) { y = If <then_branch = t () => (float[3] a) { "
         "a = Add(x, x) }, else_branch = e () => (float[6] b) { b = Concat <axis = 0> (x, x) }> (c) }",
     )  # fmt: skip
