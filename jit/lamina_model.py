@@ -167,7 +167,9 @@ def _is_size(x, names=None):
 
 
 def _is_formula(x, names):
-    return isinstance(x, str) and len(x) < 1 << 16 and all(map(names.__contains__, _names_in(x)))
+    # Each product makes the number longer, and what comes of many can't be interrupted.
+    short = isinstance(x, str) and len(x) < 1 << 16 and x.count("*") <= 1 << 10
+    return short and all(map(names.__contains__, _names_in(x)))
 
 
 TOKEN = re.compile(r"\d{1,19}(?!\w)|[a-z]\w*|//|[-+*%(),]| ", re.ASCII)
@@ -490,15 +492,22 @@ class _Program:
         return results
 
 
+def _small(n):
+    """A number that a further formula may be made of: they would double its length, again and again."""
+    if abs(n) >= 1 << 63:
+        raise OverflowError
+    return n
+
+
 def _function(names, texts, offsets=()):
     """Formulas as a function of the sizes: their names are known, and stand for nothing but numbers.
 
     offsets: further names, and what each is the greatest of.
     """
     lines = [f"def function({', '.join(names)}):"]
-    lines += [f"  {name} = max([{', '.join(map(str, ends))}])" for name, ends in offsets]
+    lines += [f"  {name} = _small(max([{', '.join(map(str, ends))}]))" for name, ends in offsets]
     lines.append(f"  return [{', '.join(map(str, texts))}]")
-    scope: dict = {"__builtins__": {}, "min": min, "max": max}
+    scope: dict = {"__builtins__": {}, "min": min, "max": max, "_small": _small}
     try:
         exec("\n".join(lines), scope)
     except (SyntaxError, *ODD):

@@ -65,7 +65,7 @@ def parsed(text: str | bytes, name: Any) -> Any:
     """What a text of JSON says.  Raises CheckpointError, also for texts in it that no UTF-8 can say."""
     try:
         found = json.loads(text)
-        if (_HALF if isinstance(text, str) else _HALF_OF_BYTES).search(text):  # type: ignore[arg-type]
+        if (_HALF if isinstance(text, str) else _HALF_OF_BYTES).search(text):
             json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name} is no JSON: {error}") from None

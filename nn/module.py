@@ -603,7 +603,9 @@ class Module(Plain):
         """Copy a state into the module's parameters and buffers; return the keys that had no partner.
 
         strict: every key must have one.  assign: take the state's tensors in place of the module's rather
-        than copying. Raises StateError with all that does not fit, before anything was changed.
+        than copying.  Raises StateError with all that does not fit,
+        before anything was changed; a tensor that
+        fits and still can't be copied (it has no values) is told when the others are in their places.
         """
         return state.load(self, state_dict, strict, assign)
 

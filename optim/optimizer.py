@@ -411,9 +411,10 @@ class Optimizer:
                 at = tuple(float(values[name]) for name in ("step", *self.counters) if name in values)
                 found = {"step": tensor(at[0]), **{k: state[p][k] for k in self.counters if k in values}}
                 state[p].update(shared.setdefault((*at, p.dtype), found))
-        self.state = state
-        for group, saved in zip(self.param_groups, groups, strict=True):
-            group.update({k: copy.deepcopy(v) for k, v in saved.items() if k != "params"})
+        settings = [{k: copy.deepcopy(v) for k, v in saved.items() if k != "params"} for saved in groups]
+        self.state = state  # now that all could be copied
+        for group, saved in zip(self.param_groups, settings, strict=True):
+            group.update(saved)
         self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         for hook in self._hooks("load_post"):
             hook(self)

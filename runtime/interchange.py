@@ -12,6 +12,7 @@ Importing this module hangs `__dlpack__`, `__dlpack_device__` and `__buffer__` o
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ BITS = {1: np.uint8, 2: np.uint16}  # what such an array travels as, by the size
 READABLE = (1, 3, 11, 13)
 DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 VERSION = (1, 0)
+MOST_DIMS = 64  # of NumPy's arrays
 
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
@@ -85,6 +87,13 @@ def _inside(capsule: Any) -> _Tensor:
         if _is_valid(capsule, name):
             return layout.from_address(_pointer(capsule, name)).tensor
     raise ArgumentError("this is no DLPack capsule, or one that was consumed already", f"given: {capsule!r}")
+
+
+def _count(inside: _Tensor) -> int:
+    """How many elements a capsule says that it has; 0 where it is for NumPy to refuse its sizes."""
+    if not inside.shape or not 0 < inside.ndim <= MOST_DIMS:
+        return int(inside.ndim == 0)
+    return math.prod((ctypes.c_int64 * inside.ndim).from_address(inside.shape))
 
 
 # ---- out ---------------------------------------------------------------------------------------------------
@@ -197,6 +206,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     capsule = _capsule_of(ext_tensor)
     inside = _inside(capsule)
     foreign = BY_CODE.get((inside.code, inside.bits)) if inside.lanes == 1 else None
+    if not inside.data and _count(inside):
+        raise ArgumentError("from_dlpack(x): the capsule has elements, and says that they lie nowhere")
     described = f"DLPack type code {inside.code}, {inside.bits} bits, {inside.lanes} lanes"
     if foreign is not None:
         inside.code = CODE_UNSIGNED

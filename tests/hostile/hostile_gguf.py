@@ -12,6 +12,7 @@ from typing import Any
 import mutations
 import numpy as np
 from driver import Held, Kind, Wrong, kind
+from gguf_pieces import altered, taken_apart, written
 
 import lamina
 
@@ -109,6 +110,8 @@ def _read(file: Held, data: bytes) -> str:
         with lamina.no_grad():
             model.network(lamina.tensor([[1, 3]]))
         model.text(model.tokens("the t"))
+        if model.template:
+            model.prompt([{"role": "user", "content": "hi"}])
     except MemoryError as error:
         if not isinstance(error, lamina.LaminaError):
             raise Wrong(f"memory was asked for beyond the bound: {str(error)[:200]}") from error
@@ -141,3 +144,11 @@ def authored_gguf() -> Kind:
     """What an author says is refused, or fits wherever it is looked at."""
     seeds = _seeds()
     return _kind(lambda rng: _authored(rng, rng.choice(seeds)), 200)
+
+
+@kind("gguf-written", "gguf", "lamina.language", "tokenizers", "jinja2")
+def written_gguf() -> Kind:
+    """What a writer says in values, types, names and places, in a file that is whole, is refused or fits."""
+    pieces = [taken_apart(data) for data in _seeds()]
+    assert [written(each) for each in pieces] == _seeds(), "what is not changed is what it was"
+    return _kind(lambda rng: written(altered(rng, rng.choice(pieces))), 200)

@@ -217,6 +217,31 @@ def test_weights_that_do_not_fit_their_bytes_are_refused(whole, refused, header)
         refused(signed(members | {"weights.safetensors": cut}), ("native", "compiled"))
 
 
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory) -> bytes:
+    """The file of a function whose sizes change."""
+    path = tmp_path_factory.mktemp("growing") / "growing.lam"
+    sizes = {0: {0: ("n", 1, 64)}}
+    jit.export(lambda x: (x * 2).sum(1), path, lamina.ones(4, 6), levels=[LEVEL], dynamic=sizes)
+    return path.read_bytes()
+
+
+def test_numbers_that_grow_from_formula_to_formula_are_refused(growing, tmp_path):
+    """Sixty squares of squares: no memory holds the number, and nothing would interrupt who computes it."""
+    squares = [["z0", ["d0+2"]], *([f"z{n + 1}", [f"z{n}*z{n}"]] for n in range(60))]
+    path = tmp_path / "hostile.lam"
+    path.write_bytes(altered(growing, lambda m: level(m)["main"]["offsets"].extend(squares)))
+    with pytest.raises(ModelError, match="formulas"):
+        Model(path).run(np.ones((3, 6), np.float32))
+
+
+def test_a_formula_of_many_products_is_refused(growing, refused):
+    long = "*".join(["d0"] * 2000)
+    refused(
+        altered(growing, lambda m: m["needs"].append([long, ">=", "1", "n is small"])), ("native", "compiled")
+    )
+
+
 # ---- the graph ---------------------------------------------------------------------------------------------
 def of_graph(whole: bytes, body: str, result: str = "f32[2,3]") -> bytes:
     """The file with another graph of the same params: its nodes, and what it returns."""

@@ -410,3 +410,15 @@ def test_lbfgs_finds_the_valley_of_rosenbrocks_function(search):
     for _ in range(3):
         optimizer.step(closure)
     assert closure().item() < (1e-8 if search else 9)
+
+
+def test_a_state_that_can_not_be_copied_changes_nothing():
+    """What is refused in its groups is refused before the state of a parameter is taken over."""
+    optimizer = optim.Adam([lamina.ones(3, requires_grad=True)])
+    before = str(optimizer.state_dict())
+    state = optimizer.state_dict()
+    state["state"] = {0: {"step": lamina.tensor(3.0)}}
+    state["param_groups"][0]["note"] = lamina.ones(2, requires_grad=True) * 2  # is no leaf
+    with pytest.raises(lamina.LaminaError, match="only leaves"):
+        optimizer.load_state_dict(state)
+    assert str(optimizer.state_dict()) == before

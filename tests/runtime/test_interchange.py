@@ -11,6 +11,7 @@ import pytest
 import lamina
 from lamina.ir import dtypes
 from lamina.ir.errors import ArgumentError, DeviceError, GradError, InplaceError
+from lamina.runtime import interchange
 from lamina.runtime.history import storage_of
 from lamina.runtime.interchange import ExportError
 
@@ -197,3 +198,13 @@ def test_buffers_share_memory():
         memoryview(lamina.ones(2, requires_grad=True))
     with pytest.raises(BufferError):
         memoryview(lamina.ones(2, dtype=lamina.bfloat16))
+
+
+def test_a_capsule_whose_elements_lie_nowhere_is_refused():
+    capsule = lamina.arange(6.0).__dlpack__()
+    interchange._inside(capsule).data = None
+    with pytest.raises(ArgumentError, match="lie nowhere"):
+        lamina.from_dlpack(capsule)
+    nothing = lamina.ones(0, 3).__dlpack__()
+    interchange._inside(nothing).data = None
+    assert lamina.from_dlpack(nothing).shape == (0, 3)
