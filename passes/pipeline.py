@@ -40,9 +40,10 @@ from .programs.pack_matmuls import Options as Products
 from .programs.pack_matmuls import pack_matmuls
 from .programs.program import Program, Repeat
 from .programs.read_narrow import read_narrow
-from .programs.round_products import round_products
+from .programs.round_products import round_products, sums_apart
 from .programs.round_where_made import round_where_made
 from .programs.shorten_lifetimes import shorten_lifetimes
+from .programs.tile_convolutions import SHARE, tile_convolutions
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.gpu import IEEE
 from .schedules.target import Target
@@ -217,7 +218,13 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
 def _of_gpu(target: Any, options: Options) -> tuple[ProgramPass, ...]:
     rounded = _ROUNDED.get(options.precision)
     if rounded is None:
-        return (channels_last,)
+        return (
+            *(
+                [tile_convolutions] if options.winograd else []
+            ),  # first: as they are given they need no copies
+            partial(channels_last, tiles=SHARE if options.winograd else 0.0),
+            sums_apart,  # last: of all products that there are
+        )
     return partial(channels_last, sums_last=True), partial(round_products, precision=rounded)
 
 
@@ -242,7 +249,9 @@ PROGRAM_PASSES = tuple(
             read_narrow,
             pack_matmuls,
             round_where_made,
+            tile_convolutions,
             channels_last,
+            sums_apart,
             round_products,
         ),
     )

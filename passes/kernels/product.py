@@ -18,6 +18,7 @@ from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, coordin
 
 Bounds = dict[str, list[tuple[Affine, Extent]]]
 FEW = 8  # columns that fill no vector
+WHOLE = 32  # points of a sum that are a step of it on any unit
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,26 @@ class Product:
     @property
     def k(self) -> tuple[str, ...]:
         return names(self.stage.axes)
+
+    @cached_property
+    def depth(self) -> str:
+        """The summed axis to go along in steps: the longest, or where a guard is of that one, the longest of
+        no guard that has whole steps.
+
+        So a convolution's weight gradient goes from image to image, all of which have the same neighbours.
+        """
+        guarded = {
+            name
+            for access in walk(self.stage.value)
+            if isinstance(access, Read)
+            for d in self.kernel.unproved(access)
+            if isinstance(part := access.index[d], Affine)
+            for name in part.names
+        }
+        extent = {axis: hint(self.kernel.extents[axis]) for axis in self.k}
+        longest = max(self.k, key=lambda axis: extent[axis])
+        whole = [a for a in self.k if a not in guarded and extent[a] >= WHOLE and not extent[a] % WHOLE]
+        return max(whole, key=lambda axis: extent[axis], default=longest) if longest in guarded else longest
 
     @property
     def batch(self) -> tuple[str, ...]:

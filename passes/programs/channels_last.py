@@ -13,11 +13,13 @@ channel of the result, whose factors and result are contiguous along the channel
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..kernels.product import Product, Windowed, product_of
 from .image_layout import ImageLayout, Order
-from .program import Array, Call, Program
+from .program import Array, Call, Program, Step
+from .split_calls import in_turn
+from .tile_convolutions import in_tiles
 
 FEW = 2  # convolutions that are worth copies at both ends
 # Terms and channels of a convolution that is worth them alone.  As it is given, one of 3 x 3 on 64 channels
@@ -26,16 +28,17 @@ FEW = 2  # convolutions that are worth copies at both ends
 TERMS, CHANNELS = 512, 64
 
 
-def channels_last(program: Program, sums_last: bool = False) -> Program:
+def channels_last(program: Program, sums_last: bool = False, tiles: float = 0.0) -> Program:
     """The program with its images laid out anew, or the program itself where it has hardly a convolution.
 
-    sums_last: weights have the channels innermost that are summed.
+    sums_last: weights have the channels innermost that are summed.  tiles: convolutions that take less than
+    so much of their time by Winograd's algorithm are computed so.
     """
     products = {call: product_of(call.kernel) for call in program.calls if call.how is None}
     served = {call: roles for call, found in products.items() if found and (roles := found.widened)}
     if len(served) < FEW and not any(_is_large(products[call]) for call in served):
         return program
-    return _Layout(program, served, sums_last).program()
+    return _Layout(program, served, sums_last, tiles).program()
 
 
 def _is_large(product: Product | None) -> bool:
@@ -46,8 +49,8 @@ def _is_large(product: Product | None) -> bool:
 
 
 class _Layout(ImageLayout):
-    def __init__(self, program: Program, served: Mapping[Call, Windowed], sums_last: bool):
-        self.sums_last = sums_last
+    def __init__(self, program: Program, served: Mapping[Call, Windowed], sums_last: bool, tiles: float):
+        self.sums_last, self.tiles = sums_last, tiles
         super().__init__(program, served)
 
     def order(self, roles: Windowed | None, array: Array) -> Order:
@@ -58,3 +61,7 @@ class _Layout(ImageLayout):
         if not self.sums_last:
             return orders
         return {name: (*order[:-2], order[-1], order[-2]) for name, order in orders.items()}
+
+    def calls(self, call: Call, roles: Windowed | None) -> Iterable[Step]:
+        kernels = in_tiles(call.kernel, roles, self.tiles) if self.tiles and roles is not None else None
+        return (call,) if kernels is None else in_turn(call, kernels)

@@ -15,9 +15,9 @@ from typing import Any
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
-from ...ir.kernel.scalar import Expr, cast, read
+from ...ir.kernel.scalar import Expr, Read, cast, read
 from ...ir.kernel.substitute import Substitution
-from ..kernels.product import Windowed
+from ..kernels.product import Windowed, plain
 from .program import Array, Call, Program, Step
 
 Order = tuple[int, ...]
@@ -150,6 +150,25 @@ def relayout(array: Array, order: Order, name: str) -> Call:
     at = tuple(Affine(((axes[d].name, 1),)) for d in order)
     kernel = Kernel("relayout", (source,), (result,), tuple(axes[d] for d in order), (Store("y", at, value),))
     return Call(kernel, (array,), (Array(name, array.dtype, result.shape),))
+
+
+def copied_order(kernel: Kernel) -> Order | None:
+    """The order of dimensions in which a kernel copies an array; None for one that does anything else."""
+    match kernel.stages:
+        case (Store(combine=None, axes=(), index=to, value=Read(index=index)),):
+            source, target = [plain(part) for part in index], [plain(part) for part in to]
+            given, made = kernel.inputs[0], kernel.outputs[0]
+            whole = None not in source and sorted(map(str, source)) == sorted(map(str, target))
+            if (
+                not whole
+                or len({*source}) != len(source)
+                or len(kernel.inputs) != 1
+                or made.dtype != given.dtype
+            ):
+                return None
+            order = tuple(source.index(axis) for axis in target)
+            return order if _taken(order, given.shape) == made.shape else None
+    return None
 
 
 def padded(

@@ -22,6 +22,7 @@ from dataclasses import replace
 from ...ir.kernel.form import Axis, Fold, Kernel, Reduce, Stage, names
 from ...ir.kernel.verify import verify as verify_kernel
 from ..kernels.filling import filling
+from ..kernels.product import product_of
 from ..kernels.split_reductions import split_reductions
 from ..schedules.steps import is_default
 from .program import Alias, Array, Call, Program, Step
@@ -31,6 +32,12 @@ WANTED = 512  # programs of a reduction that is cut: several for each core, sinc
 LONG = 2048  # points of a reduction that one program does while another launch would begin
 LANES = 32  # parts that are worth it to leave an axis whole along which memory is read
 SHORTEST = 512  # points of a part: its result is written and read again
+
+# Of products: flops in a second, tiles that one of SQUARE is made of, and how many of these run at once; and
+# bytes in a second (an H200; benchmarks/results/gpu.txt, 2026-11-27).
+SQUARE = 128
+SINGLE, ON_CORES = (4e13, 4, 4 * 132), (6e14, 1, 2 * 132)
+BANDWIDTH = 3e12
 
 Programs = Callable[[Kernel], int]  # how many a launch of a kernel has, by its default
 
@@ -46,6 +53,10 @@ def split_calls(program: Program, programs: Programs) -> Program:
 def _calls(call: Call, programs: Programs) -> Iterator[Step]:
     kernel = call.kernel
     count = _parts(kernel, programs) if is_default(call.how) else 0
+    chosen = _cut_of_product(call, programs(kernel)) if count > 1 else None
+    if chosen is not None:
+        yield from cut(call, *chosen)
+        return
     if count > 1:
         kernel = kernel if _slowest(kernel) >= count else _cut_first(kernel, count)
         count = min(count, _slowest(kernel))
@@ -55,6 +66,52 @@ def _calls(call: Call, programs: Programs) -> Iterator[Step]:
     else:
         for part in in_turn(replace(call, kernel=kernel), parts):
             yield replace(part, how=call.how)
+
+
+def cut(call: Call, axis: str, parts: int) -> Iterator[Call]:
+    """The calls in place of one whose only sum is cut along an axis, in parts that divide it."""
+
+    def sorted_(stage: Stage) -> Stage:
+        if not isinstance(stage, Reduce):
+            return stage
+        return replace(stage, axes=tuple(sorted(stage.axes, key=lambda own: own.name != axis)))
+
+    kernel = call.kernel.replace(stages=tuple(map(sorted_, call.kernel.stages)))
+    kernels = split_reductions(kernel, parts)
+    assert kernels is not None
+    for part in in_turn(replace(call, kernel=kernel), kernels):
+        yield replace(part, how=call.how)
+
+
+def _cut_of_product(call: Call, count: int) -> tuple[str, int] | None:
+    """Along which axis a product is cut and in how many parts, so that its tiles take the least time.
+
+    Cores that wait for a last few tiles cost, and so do parts: each is written and read again.  The axis
+    that the sum goes along in steps stays whole.  None where no other one can be divided, and for all else.
+    """
+    kernel, product = call.kernel, product_of(call.kernel)
+    if product is None or not product.is_matmul or kernel.dtypes[product.stage.name] != "f32":
+        return None
+    if not kernel.is_order_free or any(b.inplace for b in kernel.outputs):
+        return None
+    dtypes = {kernel.buffers[read.buffer].dtype for stage, read in kernel.reads if stage is product.stage}
+    is_single = "f32" in dtypes and call.how is None
+    rate, tiles, at_once = SINGLE if is_single else ON_CORES
+    # a side that is short leaves room for more tiles, each of which takes less time
+    sides = [math.prod(int(kernel.extents[axis]) for axis in axes) for axes in (product.m, product.n)]
+    share = math.prod(min(1.0, side / SQUARE) for side in sides)
+    points = math.prod(int(kernel.extents[axis]) for axis in product.k)
+    moved = 8 * _points(kernel.parallel) / BANDWIDTH
+    whole = 2 * SQUARE**2 * points / (rate / at_once) / tiles * share  # one of the tiles, over all of the sum
+    at_once = round(at_once / share)
+    found: dict[tuple[str, int], float] = {}
+    for axis in product.k:
+        extent = int(kernel.extents[axis])
+        for parts in range(2, extent + 1) if axis != product.depth else ():
+            if extent % parts == 0 and points // parts >= SHORTEST:
+                rounds = -(-count * tiles * parts // at_once)
+                found[axis, parts] = rounds * whole / parts + parts * moved
+    return min(found, key=lambda key: found[key], default=None)
 
 
 def _cut_first(kernel: Kernel, count: int) -> Kernel:

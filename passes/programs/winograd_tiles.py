@@ -113,10 +113,13 @@ def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
     return made if spent < 5 / 6 * price(kernel, target) else None
 
 
-def tiled(kernel: Kernel) -> list[Kernel] | None:
-    """The kernels that one after another give what the sum gives; None where it is another."""
+def tiled(kernel: Kernel, images_first: bool = False) -> list[Kernel] | None:
+    """The kernels that one after another give what the sum gives; None where it is another.
+
+    images_first: tiles are numbered image by image, not place by place.
+    """
     found = _sum_of(kernel)
-    return None if found is None else _kernels(kernel, found)
+    return None if found is None else _kernels(kernel, found, images_first)
 
 
 def _sum_of(kernel: Kernel) -> Sum | None:
@@ -169,7 +172,7 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     return Sum(stage, one, image, outs, channels, taps, places, batch, step, origin, backwards, is_gradient)
 
 
-def _kernels(kernel: Kernel, found: Sum) -> list[Kernel]:
+def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Kernel]:
     extents, buffers, step = kernel.extents, kernel.buffers, found.step
     outs, channels, batch = (int(extents[axis]) for axis in (found.outs, found.channels, found.batch))
     rows, across = tiles = [-(-int(extents[place]) // TILE) for place in found.places]
@@ -177,7 +180,10 @@ def _kernels(kernel: Kernel, found: Sum) -> list[Kernel]:
     at = {letter: Affine(((name[letter], 1),)) for letter in "aefijtcn"}
     sizes = {"a": found.positions, "e": step, "f": step, "i": outs, "j": channels}
     sizes |= {"t": rows * across * batch, "y": rows, "x": across, "n": batch}
-    tile = Affine.of({name["y"]: across * batch, name["x"]: batch, name["n"]: 1})
+    by_place, by_image = (across * batch, batch, 1), (across, 1, rows * across)
+    tile = Affine.of(
+        dict(zip((name[letter] for letter in "yxn"), by_image if images_first else by_place, strict=True))
+    )
     phases, side, taps = "ef" if step > 1 else "", TILE + found.reach - 1, STEPS[step]
     of_window, of_cotangents, of_taps, to_places, to_taps = _transforms(found.reach)
 

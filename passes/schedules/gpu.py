@@ -93,6 +93,34 @@ class Precision(TensorStep):
 
 
 @dataclass(frozen=True)
+class Registers(TensorStep):
+    """The factor of a `dot` that has the rows, one of f32 by tf32, is given to tensor cores in registers.
+
+    From shared memory they read such factors with the sum innermost alone; in registers one that lies
+    otherwise needs no copy.
+    """
+
+    name = "registers"
+
+
+@dataclass(frozen=True)
+class Descriptors(TensorStep):
+    """The factors of a `dot` are matrices in memory, and a unit that is told of them loads their tiles: by an
+    instruction of one thread each, without addresses and masks.
+    """
+
+    name = "descriptors"
+
+
+@dataclass(frozen=True)
+class Persistent(TensorStep):
+    """At most so many programs are launched, each of which computes one tile after another."""
+
+    name = "persistent"
+    count: int
+
+
+@dataclass(frozen=True)
 class Group(TensorStep):
     """Rows of tiles of the last two `lanes` that are walked through together, and share columns in the L2."""
 
@@ -116,4 +144,6 @@ class Stages(TensorStep):
     count: int
 
 
-GPU_STEPS = (Lanes, Along, Serial, Dot, Precision, Group, Warps, Stages)
+GPU_STEPS = (
+    Lanes, Along, Serial, Dot, Precision, Registers, Descriptors, Persistent, Group, Warps, Stages,
+)  # fmt: skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Fold, Kernel, names
-from ..schedules.gpu import Along, Dot, Group, Lanes, Serial
+from ..schedules.gpu import Along, Descriptors, Dot, Group, Lanes, Registers, Serial
 from ..schedules.language import Language
 from ..schedules.steps import Schedule
+from .code import ALIGNMENT
 from .defaults import blockable
+from .descriptors import describable
 from .scatter import meeting, ordered
-from .schedule import dotted, serial, tiles
+from .schedule import dotted, precision, serial, tiles
 
 MANY = (Lanes, Along, Serial)  # steps that a schedule may have several of, as those that rewrite
 
@@ -56,6 +58,14 @@ def _product(kernel: Kernel, schedule: Schedule) -> None:
         raise KernelError(
             f"{kernel.name}: a dot is an f32 sum of products, over lanes of its M and N, along its K",
             f"M: {roles.m}, N: {roles.n}, K: {roles.k}" if roles else f"kernel: {kernel}",
+            f"schedule: {schedule}",
+        )
+    if schedule.has(Registers) and precision(schedule) != "tf32":
+        raise KernelError(f"{kernel.name}: registers are for factors of tf32", f"schedule: {schedule}")
+    if schedule.has(Descriptors) and not describable(kernel, schedule, roles):
+        raise KernelError(
+            f"{kernel.name}: descriptors are of matrices in memory, gone along over all of the sum",
+            f"their rows begin at multiples of {ALIGNMENT} bytes",
             f"schedule: {schedule}",
         )
 

@@ -17,10 +17,25 @@ from dataclasses import replace
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Fold, Kernel, Stage, names
 from ...ir.kernel.scalar import Coordinate, Expr, Op, Read, Ref, walk
-from ...ir.kernel.types import kind
-from ..kernels.product import Product, products
-from ..schedules.gpu import IEEE, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
+from ...ir.kernel.types import bits, kind
+from ..kernels.product import Product, element, products
+from ..schedules.gpu import (
+    IEEE,
+    WARPS,
+    Along,
+    Descriptors,
+    Dot,
+    Group,
+    Lanes,
+    Persistent,
+    Precision,
+    Registers,
+    Serial,
+    Stages,
+    Warps,
+)
 from ..schedules.steps import Schedule, Step
+from .descriptors import describable
 from .halves import half_factors
 from .scatter import ordered, serial_axes
 from .schedule import check_bound, points, power_of_two
@@ -31,9 +46,17 @@ PROGRAMS = 128  # about as many as a large GPU runs at once: below it, tiles are
 # A product of halves loads a quarter less by tiles of 128 x 256 than by 128 x 128: on an H200 it runs at 762
 # and 783 TF/s of 4096 and 8192, and by those at 648 and 656 (benchmarks/results/gpu_tiles.txt, 2026-11-27).
 SQUARE, WIDE = (128, 128), (128, 256)
+# Products of so many tiles that cores do one after another are two in a hundred quicker by descriptors and
+# programs that go on, of 4096 and of 8192 halves; of f32, which leave no room beside what is loaded ahead,
+# slower (benchmarks/results/gpu_ways.txt, 2026-11-27).
+CORES = 132  # of an H100 and of an H200
 LONG = 32  # points of a local axis from which it is a dimension: the lanes of a warp
 ROW = 8192  # points of a row that are held at once; longer ones are gone along in steps
 STEP = 4096
+# A fold's states are merged between threads, which takes as long as many steps: of argmax an H200 takes 63 us
+# by steps of 1024, and 88 where a row of 4096 is held (benchmarks/results/gpu_ways.txt, 2026-11-27).
+MERGED = 1024
+MANY, MANY_LANES = 24, 128  # elements of a point from which on a thread has one of these points alone
 GROUP = 8  # rows of tiles, in a product of so many tiles that the L2 does not hold all columns
 
 
@@ -53,28 +76,37 @@ def default_schedule(kernel: Kernel, target: Target = ANY, precision: str = IEEE
     for roles in products(kernel) if not local_store else ():
         if roles.is_matmul and min(points(kernel, roles.m), points(kernel, roles.n)) > 1:
             # what is stored side by side are columns, so that the right factor mostly lies so as well
-            return _product(kernel, roles.by_columns or roles, target.shared - SHARED, precision)
+            return _product(kernel, roles.by_columns or roles, target, precision)
     blocks = _blocks(kernel)
     if blocks:
         return _rows(kernel, parallel, blocks)
     if not parallel:
         return Schedule(Warps(WARPS))
+    if len({*kernel.reads}) + len(kernel.stores) > MANY:
+        return Schedule(Lanes("flat", MANY_LANES, parallel))
     last = max(parallel, key=lambda axis: _stores_along(kernel, axis))
     strided = [axis for axis in _transposed_axes(kernel, last) if axis != last]
     if strided and not local_store:
-        return Schedule(Lanes("row", 32, (strided[0],)), Lanes("column", 32, (last,)))
+        across = strided[0], last
+        # a copy of halves by 64 x 64 takes 13.4 us where it takes 15.5 by 32 x 32, of f32 as long
+        if len(kernel.reads) == 1 == len(kernel.stores) and all(int(kernel.extents[a]) >= 64 for a in across):
+            return Schedule(Lanes("row", 64, across[:1]), Lanes("column", 64, across[1:]), Warps(8))
+        return Schedule(Lanes("row", 32, across[:1]), Lanes("column", 32, across[1:]))
     return Schedule(Lanes("flat", 256 if any(s.axes for s in kernel.stages) else 1024, parallel))
 
 
 # ---- products
-def _product(kernel: Kernel, roles: Product, shared: int, precision: str) -> Schedule:
+def _product(kernel: Kernel, roles: Product, target: Target, precision: str) -> Schedule:
     """tl.dot, which adds in f32; products of other types add up in registers, an outer product at a time."""
     m, n, k = (points(kernel, axes) for axes in (roles.m, roles.n, roles.k))
-    batch = points(kernel, roles.batch)
+    batch, shared = points(kernel, roles.batch), target.shared - SHARED
     halves = half_factors(kernel, roles)
     if kernel.dtypes[roles.stage.name] != "f32":
         return Schedule(Lanes("m", 32, roles.m), Lanes("n", 32, roles.n))
     on_cores = halves or precision != IEEE
+    registers = precision == "tf32" and not halves and _one_lies_apart(kernel, roles)
+    if registers and _is_innermost(kernel, roles.left, roles.depth):
+        roles, m, n = roles.turned_over, n, m
     most, step = (128, 64) if halves else (128, 32) if on_cores else (64, 32)
     if precision == "tf32x3" and 3 * sum(SQUARE) * 64 * 4 <= shared:
         step = 64
@@ -85,25 +117,41 @@ def _product(kernel: Kernel, roles: Product, shared: int, precision: str) -> Sch
     if on_cores and fits and precision != "tf32x3" and sizes == [*SQUARE] and n > SQUARE[1]:
         wide, square = (_area_of_a_core(batch, m, n, tile) for tile in (WIDE, SQUARE))
         sizes = [*WIDE] if wide <= square else sizes
-    widest = max(roles.k, key=lambda axis: int(kernel.extents[axis]))
+    widest = roles.depth
     # short axes (a window's, few channels) are fused, so that a step is filled
     block = (widest,) if int(kernel.extents[widest]) >= 16 else roles.k
     step = min(step, max(16, power_of_two(points(kernel, block))))
     stage = sum(sizes) * step * (2 if halves else 4)
-    stages = max(1, min(3, shared // stage))
+    stages = max(1, min(4 if registers else 3, shared // stage))
     warps = 8 if sizes[0] * sizes[1] >= 128 * 128 else 4 if sizes[0] * sizes[1] >= 64 * 32 else 2
     counts = -(-m // sizes[0]), -(-n // sizes[1])
     is_grouped = counts[0] > GROUP and counts[1] > 1 and k > 1
-    return Schedule(
+    made = Schedule(
         Lanes("m", sizes[0], roles.m),
         Lanes("n", sizes[1], roles.n),
         Along("k", step, block),
         Dot(roles.stage.name),
         *([Group(GROUP)] if is_grouped else []),
         *([Precision(precision)] if precision != IEEE and not halves else []),
+        *([Registers()] if registers else []),
         Warps(warps),
         Stages(stages),
     )
+    goes_on = halves and sizes == [*WIDE] and target.name == "sm_90" and math.prod(counts) >= 2 * CORES
+    if not goes_on or len(kernel.reads) > 2 or bits(kernel.outputs[0].dtype) > 16 or len(kernel.stores) > 1:
+        return made
+    described = Schedule(*made.steps, Descriptors(), Persistent(CORES))
+    return described if batch == 1 and describable(kernel, described, roles) else made
+
+
+def _one_lies_apart(kernel: Kernel, roles: Product) -> bool:
+    """Whether the sum is innermost in one of the factors alone."""
+    return sum(_is_innermost(kernel, factor, roles.depth) for factor in (roles.left, roles.right)) == 1
+
+
+def _is_innermost(kernel: Kernel, factor: Expr, axis: str) -> bool:
+    access = element(factor)
+    return access is not None and kernel.buffers[access.buffer].offset(access.index).coefficient(axis) == 1
 
 
 def _area_of_a_core(batch: int, m: int, n: int, tile: tuple[int, int]) -> int:
@@ -206,11 +254,14 @@ def _rows(kernel: Kernel, parallel: tuple[str, ...], blocks: tuple[Along, ...]) 
         return Schedule(Lanes("column", beside, (across,)), *_at_most(size, blocks))
     longest = max(points(kernel, b.axes) for b in blocks)
     most = ROW if longest <= ROW else STEP
-    blocks = _at_most(most, blocks)
+    folds = any(isinstance(stage, Fold) and not stage.scan for stage in kernel.stages)
+    blocks = _at_most(MERGED if folds else most, blocks)
     size = max(b.size for b in blocks)
     held = max(1, 1024 // size)
     tiles = [Lanes("rows", held, parallel)] if held > 1 and parallel else []
-    return Schedule(*tiles, *blocks, Warps(min(16, max(4, size // 512))))
+    # what goes along in steps waits for memory: softmax of 100,000 halves takes 122 us so, and 130 by 8 warps
+    each = 512 if longest <= ROW else 256
+    return Schedule(*tiles, *blocks, Warps(min(16, max(4, size // each))))
 
 
 def _at_most(size: int, blocks: tuple[Along, ...]) -> tuple[Along, ...]:

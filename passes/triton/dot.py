@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...ir.kernel.scalar import Const, Expr, Read
 from ..kernels.product import Product
+from ..schedules.gpu import Descriptors, Registers
+from .descriptors import described
 from .halves import half_factors
 from .schedule import precision, tiles
 
@@ -21,9 +23,20 @@ def dot(emitter: Emitter, roles: Product) -> str:
     total = emitter.fresh()
     emitter.line(f"{total} = tl.zeros({emitter.shape(emitter.main)}, tl.float32)")
 
+    matrices: list[str] = []
+    if emitter.schedule.has(Descriptors):
+        matrices = [described(emitter, left_factor, m, k), described(emitter, right_factor, k, n)]
+
     def body() -> None:
-        left = _factor(emitter, left_factor, dims((m.dim, k.dim)), dtype)
-        right = _factor(emitter, right_factor, dims((k.dim, n.dim)), dtype)
+        if matrices:
+            left, right = (emitter.let(load) for load in matrices)
+        else:
+            left = _factor(emitter, left_factor, dims((m.dim, k.dim)), dtype)
+            right = _factor(emitter, right_factor, dims((k.dim, n.dim)), dtype)
+        if emitter.schedule.has(Registers):
+            # an operation on it is what keeps it in registers; it cuts off what tensor cores don't look at
+            kept = f"({left}.to(tl.int32, bitcast=True) & -8192)"
+            left = emitter.let(f"{kept}.to(tl.float32, bitcast=True)")
         options = f"input_precision='{precision(emitter.schedule)}', out_dtype=tl.float32"
         emitter.line(f"{total} = tl.dot({left}, {right}, {total}, {options})")
 

@@ -23,7 +23,7 @@ from ...ir.kernel.form import Axis, Fold, Kernel, Local, Reduce, Stage, Store, n
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, cast, ref
 from ...ir.kernel.types import kind
 from ...ir.kernel.words import VOCABULARY
-from ..schedules.gpu import Along, Lanes
+from ..schedules.gpu import Along, Lanes, Persistent
 from ..schedules.steps import Schedule
 from .check import check
 from .combine import accumulate, assign_fold, scan_block, scan_start, scan_step
@@ -31,7 +31,7 @@ from .defaults import default_schedule, scans_of
 from .dot import dot
 from .names import endings, entry
 from .programs import is_wide, place_program
-from .schedule import Tile, check_bound, dotted, points, serial, tiles
+from .schedule import Tile, check_bound, dotted, points, serial, tiles, turns
 from .spelling import converted, literal, number, power_helper, spelled
 from .stores import store
 
@@ -66,6 +66,7 @@ class Emitter:
 
     def __init__(self, kernel: Kernel, schedule: Schedule):
         self.kernel, self.schedule = kernel, schedule
+        self.head: list[str] = []  # lines of the function that come first
         self.lines: list[str] = []
         self.helpers: dict[str, str] = {}
         self.depth = 1
@@ -84,6 +85,7 @@ class Emitter:
         row = [None] if self.blocks else []
         self.main = Dims((*(tile.dim for tile in lanes), *row) or (None,))
         self.wide = is_wide(kernel, schedule)
+        self.starts: dict[str, str] = {}  # the first points of tiles, where descriptors are told of them
 
     # ---- text
     def line(self, text: str) -> None:
@@ -320,6 +322,12 @@ class Emitter:
                     self.bind(name, self.emit(stage.value, self.main))
 
     def store(self, together: list[Store]) -> None:
+        """The stores of some stages.  What several take is computed first: a load can't begin before a store
+        that may be to where it loads from.
+        """
+        if len(together) > 1 and all(stage.combine is None for stage in together):
+            for stage in together:
+                self.emit(stage.value, self.stage_dims(stage), self.kernel.buffers[stage.buffer].dtype)
         for stage in together:
             store(self, stage)
 
@@ -403,7 +411,12 @@ class Emitter:
 
     # ---- the module
     def module(self) -> str:
-        self.line(f"pid = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
+        first = f"tl.program_id(0){'.to(tl.int64)' if self.wide else ''}"
+        for step in self.schedule.of(Persistent):
+            count = turns(self.kernel, self.schedule)
+            self.line(f"for pid_start in tl.range({first}, {count}, {step.count}, flatten=True):")
+            self.depth, first = self.depth + 1, "pid_start"
+        self.line(f"pid = {first}")
         place_program(self)
         with self.nested(serial(self.schedule)):
             self.stages()
@@ -418,6 +431,7 @@ class Emitter:
                 *(f"{text}\n" for text in self.helpers.values()),
                 "@triton.jit",
                 f"def {entry(self.kernel.name)}({arguments}):",
+                *self.head,
                 *self.lines,
                 "",
             ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ...ir.kernel.form import Kernel
 from ..kernels.collapse import canonical, collapsed
 from ..kernels.proof import prove
+from ..schedules.gpu import Descriptors, Persistent
 from ..schedules.steps import Schedule, is_default
 from .code import Code
 from .defaults import SQUARE, default_schedule
@@ -41,6 +42,8 @@ def generate(
     if is_default(schedule):
         kernel = canonical(collapsed(kernel))
         schedule = default_schedule(kernel, target, precision(schedule))
+        if aligned is not None and not all(aligned):  # descriptors are of arrays that begin where they may
+            schedule = Schedule(*(s for s in schedule.steps if not isinstance(s, (Descriptors, Persistent))))
     assert schedule is not None
     return written(schedule.applied(kernel), schedule, aligned)
 

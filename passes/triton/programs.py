@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Coordinate, walk
-from ..schedules.gpu import Lanes
+from ..schedules.gpu import Descriptors, Lanes
 from ..schedules.steps import Schedule
 from .schedule import grid_axes, group, points, tiles
 
@@ -29,25 +29,30 @@ def place_program(emitter: Emitter) -> None:
         if tile is None:
             emitter.line(f"{emitter.at[name]} = pid % {max(count, 1)}")
         else:
-            steps = f"tl.arange(0, {tile.size})"
-            emitter.line(f"{emitter.tiles[name]} = (pid % {max(count, 1)}) * {tile.size} + {steps}")
+            _tile(emitter, tile, f"(pid % {max(count, 1)})")
         emitter.line(f"pid = pid // {max(count, 1)}")
 
 
 def _grouped(emitter: Emitter, m: Counted, n: Counted) -> None:
     """The two tiles of a product, in an order in which programs side by side share columns and rows."""
-    (m_name, m_count, m_tile), (n_name, n_count, n_tile) = m, n
+    (_, m_count, m_tile), (_, n_count, n_tile) = m, n
     assert m_tile is not None and n_tile is not None
     together = group(emitter.schedule)
     width = together * n_count
     place = emitter.let(f"pid % {m_count * n_count}")
     first = emitter.let(f"({place} // {width}) * {together}")
     height = emitter.let(f"tl.minimum({m_count} - {first}, {together})")
-    row = f"{first} + ({place} % {width}) % {height}"
-    emitter.line(f"{emitter.tiles[m_name]} = ({row}) * {m_tile.size} + tl.arange(0, {m_tile.size})")
-    column = f"({place} % {width}) // {height}"
-    emitter.line(f"{emitter.tiles[n_name]} = ({column}) * {n_tile.size} + tl.arange(0, {n_tile.size})")
+    _tile(emitter, m_tile, f"({first} + ({place} % {width}) % {height})")
+    _tile(emitter, n_tile, f"(({place} % {width}) // {height})")
     emitter.line(f"pid = pid // {m_count * n_count}")
+
+
+def _tile(emitter: Emitter, tile: Lanes, number: str) -> None:
+    """The points of the tile of that number."""
+    first = f"{number} * {tile.size}"
+    if emitter.schedule.has(Descriptors):
+        first = emitter.starts[tile.dim] = emitter.let(first)
+    emitter.line(f"{emitter.tiles[tile.dim]} = {first} + tl.arange(0, {tile.size})")
 
 
 def is_wide(kernel: Kernel, schedule: Schedule) -> bool:

@@ -7,7 +7,20 @@ import math
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Kernel
 from ..kernels.product import Product, products
-from ..schedules.gpu import IEEE, STAGES, WARPS, Along, Dot, Group, Lanes, Precision, Serial, Stages, Warps
+from ..schedules.gpu import (
+    IEEE,
+    STAGES,
+    WARPS,
+    Along,
+    Dot,
+    Group,
+    Lanes,
+    Persistent,
+    Precision,
+    Serial,
+    Stages,
+    Warps,
+)  # fmt: skip
 from ..schedules.steps import Schedule
 
 Tile = Lanes | Along
@@ -78,6 +91,12 @@ def grid_axes(kernel: Kernel, schedule: Schedule) -> list[tuple[str, int, Lanes 
 
 def grid(kernel: Kernel, schedule: Schedule) -> int:
     """The number of programs to launch; none where a parallel axis has no points."""
+    found = turns(kernel, schedule)
+    return min([found, *(step.count for step in schedule.of(Persistent))])
+
+
+def turns(kernel: Kernel, schedule: Schedule) -> int:
+    """How often the body runs, by all programs together: once by each, unless they are persistent."""
     if any(not kernel.extents[axis] for axis in serial(schedule)):
         return 0
     return math.prod(count for _, count, _ in grid_axes(kernel, schedule))

@@ -213,18 +213,15 @@ class Executable:
         stream = self.machine.stream
         if isinstance(part, Launch):
             function, grid = functions[part.code], self.launches.codes[part.code].grid
-            scratch = function.scratch(grid)
+            # of one launch after another: they are of one stream
+            spare = [DeviceArray(self.machine, "u8", (n,)) if n else None for n in function.scratch(grid)]
 
             def launch(run: _Run) -> None:
-                addresses = map(run.address, part.arguments)
-                if not any(scratch):
-                    stream.launch(function, grid, *addresses, about=part.about)
-                else:
-                    spare = [DeviceArray(self.machine, "u8", (nbytes,)) for nbytes in scratch]
-                    stream.launch(
-                        function, grid, *addresses, about=part.about,
-                        scratch=spare[0].address, profile=spare[1].address,
-                    )  # fmt: skip
+                scratch, profile = (0 if array is None else array.address for array in spare)
+                stream.launch(
+                    function, grid, *map(run.address, part.arguments), about=part.about, scratch=scratch,
+                    profile=profile,
+                )  # fmt: skip
                 if self._blocking:
                     stream.synchronize()
 

@@ -119,6 +119,26 @@ text(
   y[i, j] = f16(acc)
 }""",
 )
+for half in ("f32", *HALVES):
+    wide = "f32" if half in HALVES else ""
+    text(
+        f"product of matrices {half}",
+        f"""kernel mm(a: {half}[2,45,72], b: {half}[72,104]) -> (y: {half}[2,45,104]) {{
+  parallel l:2 i:45 j:104
+  acc = sum(k:72) ({wide}(a[l, i, k]) * {wide}(b[k, j]))
+  y[l, i, j] = {half}(acc)
+}}""",
+    )
+    text(
+        f"product of turned matrices {half}",
+        f"""kernel mm(a: {half}[72,48], b: {half}[40,72]) -> (y: {half}[45,37]) {{
+  parallel i:45 j:37
+  acc = sum(k:70) ({wide}(a[k, i]) * {wide}(b[j, k]))
+  y[i, j] = {half}(acc)
+}}""",
+        a=(-9, 10),
+        b=(-9, 10),
+    )
 for dtype in ("f64", "i64", "i32"):
     record(f"matmul {dtype}", "matmul", [(2, 45, 33), (33, 70)], dtype=dtype)
 record("matrix by vector", "matmul", [(45, 333), (333,)])
@@ -389,6 +409,25 @@ SCHEDULES = {
     "conv2d f32": (
         "lanes(m, 16, i2, i3) lanes(n, 32, i1) along(k, 16, r, r1, r2) dot(t) group(2) warps(2)",
         "lanes(n, 16, i2) lanes(m, 16, i1) stages(1)",
+    ),
+    **{
+        f"product of matrices {half}": (
+            "lanes(m, 16, i) lanes(n, 32, j) along(k, 16, k) dot(acc) descriptors()",
+            "lanes(m, 32, i) lanes(n, 16, j) along(k, 32, k) dot(acc) descriptors() persistent(3) group(2)",
+            "lanes(n, 64, j) lanes(m, 16, i) along(k, 16, k) dot(acc) persistent(5)",
+        )
+        for half in ("f32", *HALVES)
+    },
+    **{
+        f"product of turned matrices {half}": (
+            "lanes(m, 16, i) lanes(n, 16, j) along(k, 16, k) dot(acc) descriptors()",
+            "lanes(n, 16, j) lanes(m, 32, i) along(k, 128, k) dot(acc) descriptors()",
+        )
+        for half in HALVES
+    },
+    "product of turned matrices f32": (
+        "lanes(m, 16, i) lanes(n, 16, j) along(k, 16, k) dot(acc) precision(tf32) registers()",
+        "lanes(m, 16, i) lanes(n, 16, j) along(k, 16, k) dot(acc) precision(tf32) registers() descriptors()",
     ),
     "matmul f64": ("lanes(flat, 64, i2) along(row, 16, r)", "lanes(m, 4, i1) lanes(n, 64, i, i2)"),
     "softmax f32": ("lanes(column, 4, i) along(row, 64, r)", "lanes(flat, 8, i)", "warps(1)"),

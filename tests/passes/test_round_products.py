@@ -13,8 +13,9 @@ from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.jit.backend import options_of
 from lamina.passes.programs import round_products as subject
 from lamina.passes.programs.channels_last import channels_last
+from lamina.passes.programs.image_layout import relayout
 from lamina.passes.programs.program import Array, Call, Program, verify
-from lamina.passes.programs.round_products import round_products
+from lamina.passes.programs.round_products import round_products, sums_apart
 from lamina.passes.programs.split_calls import split_calls
 from lamina.passes.schedules.gpu import Precision
 from lamina.passes.schedules.steps import Schedule
@@ -47,39 +48,87 @@ def any_size(monkeypatch):
 
 
 def test_a_factor_is_copied_with_the_sum_innermost(golden, any_size):
-    before = product("m,k", "k,n")
+    before = product("k,m", "k,n")
     after = round_products(before, "tf32")
     golden("passes/round_products", f"{before}\n\n{after}\n\n{after.calls[-1].kernel}\n")
     same(before, after)
 
 
-@pytest.mark.parametrize("left, right, copies", [("m,k", "n,k", 0), ("k,m", "n,k", 1), ("k,m", "k,n", 2)])
-def test_factors_that_have_it_so_are_read_where_they_are(left, right, copies, any_size):
+@pytest.mark.parametrize("left, right", [("m,k", "n,k"), ("k,m", "n,k"), ("m,k", "k,n")])
+def test_factors_of_which_one_has_it_so_are_read_where_they_are(left, right, any_size):
     before = product(left, right)
     after = round_products(before, "tf32")
-    assert len(after.calls) == 1 + copies and after.calls[-1].how == ROUNDED
+    assert [c.how for c in after.calls] == [ROUNDED]
+    same(before, after)
+
+
+def test_two_that_have_it_otherwise_are_both_copied(any_size):
+    before = product("k,m", "k,n")
+    after = round_products(before, "tf32")
+    assert len(after.calls) == 3 and after.calls[-1].how == ROUNDED
     kernel = after.calls[-1].kernel
     assert all(kernel.buffers[a.buffer].offset(a.index).coefficient("k") == 1 for _, a in kernel.reads)
     same(before, after)
 
 
+def test_a_factor_of_other_units_has_the_sum_first(golden, monkeypatch):
+    before = product("m,k", "n,k")
+    assert sums_apart(before) is not before and sums_apart(before).steps == before.steps  # it is small
+    monkeypatch.setattr(subject, "LARGE_SINGLE", 1)
+    monkeypatch.setattr(subject, "MEETS_SINGLE", 1)
+    after = sums_apart(before)
+    golden("passes/sums_apart", f"{before}\n\n{after}\n\n{after.calls[-1].kernel}\n")
+    same(before, after)
+    for left, right in (("k,m", "n,k"), ("m,k", "k,n"), ("k,m", "k,n")):
+        assert len(sums_apart(product(left, right)).calls) == 1
+    rounded = round_products(before, "tf32")
+    assert sums_apart(rounded).calls == rounded.calls
+
+
 def test_a_matrix_that_two_products_read_is_copied_once(any_size):
-    one = product("m,k", "k,n")
+    one = product("k,m", "k,n")
     (call,) = one.calls
     again = replace(call, outputs=tuple(Array("z", a.dtype, a.shape) for a in call.outputs))
     before = one.replace(steps=(call, again), results=(*call.outputs, *again.outputs), into=())
     after = round_products(before, "tf32")
-    assert [c.name for c in after.calls] == ["relayout", "product", "product"]
+    assert [c.name for c in after.calls] == ["relayout", "relayout", "product", "product"]
     same(before, after)
 
 
 def test_copies_that_would_not_pay_are_not_made():
     (call,) = round_products(product(m=512, n=512, k=16), "tf32").calls
     assert call.how == ROUNDED
-    large = product(m=subject.MEETS - 1, k=4096, n=4096)
+    assert len(round_products(product(m=subject.MEETS - 1, k=4096, n=4096), "tf32").calls) == 1
+    large = product("k,m", "k,n", m=64, k=65536, n=128)
     assert round_products(large, "tf32").calls == large.calls  # nor is it rounded: that would not pay either
     assert len(round_products(product(right="n,k", m=4, k=65536, n=4096), "tf32").calls) == 1
-    assert len(round_products(product(m=1024, n=1024, k=1024), "tf32").calls) == 2
+    assert len(round_products(product("k,m", m=1024, n=1024, k=1024), "tf32").calls) == 3
+
+
+def test_one_factor_that_lies_otherwise_is_read_in_registers():
+    """Where a copy would not pay: 1 x 1 taps over images as they are given."""
+    (call,) = round_products(product(m=subject.MEETS - 1, k=4096, n=4096), "tf32").calls
+    source = generate(call.kernel, call.how).source
+    assert call.how == ROUNDED and "& -8192" in source
+    rows, columns = "n_tile[:, None]", "m_tile[None, :]"  # the factor that is not so has the rows
+    assert rows.replace("n", "m", 1) in source and columns.replace("m", "n", 1) in source
+    (call,) = product("m,k", "n,k").calls
+    assert "& -8192" not in generate(call.kernel, ROUNDED).source
+
+
+def test_a_copy_is_not_copied_again(any_size):
+    one = product("k,m", "k,n")
+    (call,) = one.calls
+    x = Array("given", "f32", (24, 10))
+    copy = relayout(x, (1, 0), "x")
+    whole = one.replace(
+        params=(x, one.params[1]), steps=(copy, replace(call, inputs=(*copy.outputs, call.inputs[1])))
+    )
+    after = round_products(verify(whole), "tf32")
+    assert [c.name for c in after.calls] == ["relayout", "product"] and after.calls[1].inputs[0] is x
+    same(whole, after)
+    kept = whole.replace(results=(*whole.results, *copy.outputs), into=())
+    assert [c.name for c in round_products(kept, "tf32").calls] == ["relayout", "relayout", "product"]
 
 
 def test_convolutions_take_weights_with_the_summed_channels_last():

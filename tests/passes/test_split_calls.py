@@ -8,8 +8,8 @@ from lamina.ir.kernel.verify import verify as verify_kernel
 from lamina.passes.programs import split_calls as module
 from lamina.passes.programs.plan_memory import plan_memory
 from lamina.passes.programs.program import Array, Call, Program, interpret, verify
-from lamina.passes.programs.split_calls import split_calls
-from lamina.passes.triton.generate import programs_of
+from lamina.passes.programs.split_calls import cut, split_calls
+from lamina.passes.triton.generate import generate, programs_of
 
 COUNT = """\
 kernel count(ids: i64[{n}]) -> (y: i64[6]) {{
@@ -27,6 +27,12 @@ kernel channels(x: f32[{n},{c},{h}]) -> (y: f32[{c}]) {{
   parallel i:{c}
   s = sum(n:{n} h:{h}) x[n, i, h]
   y[i] = s
+}}"""
+WEIGHT = """\
+kernel weight(g: f16[{n},{h},6,{k}], x: f16[{n},{h},6,{c}]) -> (y: f16[3,3,{k},{c}]) {{
+  parallel r:3 s:3 k:{k} c:{c}
+  t = sum(n:{n} i:{h} j:6) (f32(g[n, i, j, k]) * f32(x[n, i+r-1, j+s-1, c else 0.0]))
+  y[r, s, k, c] = f16(t)
 }}"""
 SOFTMAX = """\
 kernel softmax(x: f32[{m},{n}]) -> (y: f32[{m},{n}]) {{
@@ -88,6 +94,35 @@ def test_the_longest_axis_is_cut_where_the_slowest_is_short():
     length, images = (int(axis.extent) for axis in partial.stages[0].axes)
     assert cut > 4 and images == 4 and length % 64 == 0, partial
     same(before, after)
+
+
+def test_a_weight_gradient_goes_from_image_to_image_and_is_cut_by_rows(golden):
+    before = program(WEIGHT, n=64, h=14, k=128, c=64)
+    after = split_calls(before, programs_of)
+    partial, whole = (call.kernel for call in after.calls)
+    golden("passes/split_calls_weight", f"{before}\n\n{after}\n\n{partial}\n\n{whole}\n")
+    source = generate(partial).source
+    assert "k_tile[:, None] * 5376" in source  # images are a step of the sum: no index of it is divided
+    small = program(WEIGHT, n=32, h=4, k=2, c=3)
+    (call,) = small.calls
+    same_f16(small, small.replace(steps=tuple(cut(call, "i", 2))))
+
+
+def same_f16(before: Program, after: Program) -> None:
+    """Whole numbers, so that no sum of them rounds before the last."""
+    verify(after)
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-3, 4, p.shape).astype(np.float16) for p in before.params]
+    for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_parts_of_a_product_leave_no_core_with_a_last_tile_alone():
+    """36 tiles in 7 parts are one round of those that run at once, in 14 two, and in 8 one and a bit."""
+    before = program(WEIGHT, n=64, h=14, k=256, c=256)
+    (call,) = before.calls
+    assert module._cut_of_product(call, 36) == ("i", 7)
+    assert module._cut_of_product(call, 5) != ("n", 64)  # the axis of the steps stays whole
 
 
 def test_a_second_time_changes_nothing():
