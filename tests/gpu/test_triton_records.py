@@ -102,10 +102,11 @@ def test_triton_record_compiles_in_every_dtype(target):
     assert len(codes) > 1000
 
 
-def test_triton_records_agree_in_the_interpreter(of_the_day):
+@pytest.mark.parametrize("what, names, every", [("records", LOWERED, 5), ("graphs", DECOMPOSED, 8)])
+def test_triton_records_agree_in_the_interpreter(what, names, every, of_the_day):
     pytest.importorskip("triton", reason=NO_TRITON)
     run = subprocess.run(
-        [sys.executable, "triton_numerics.py", "records", *(today := of_the_day(LOWERED, 5))],
+        [sys.executable, "triton_numerics.py", what, *(today := of_the_day(names, every))],
         cwd=HERE,
         capture_output=True,
         text=True,

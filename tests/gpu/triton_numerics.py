@@ -2,6 +2,7 @@
 
     triton_numerics.py families [NAME...]     the kernels of family_kernels.py
     triton_numerics.py records [NAME...]      op records', a sample in each dtype; `0/4` is each fourth
+    triton_numerics.py graphs [NAME...]       of records that stand for others; `0/4` likewise
     triton_numerics.py fuzz FIRST COUNT       kernels that passes make of random graphs
     triton_numerics.py attention              attention as one kernel, of many sizes and masks
     triton_numerics.py outside                indices that are out of range, and offsets beyond 32 bits
@@ -29,7 +30,7 @@ sys.path.append(str(Path(__file__).parents[1] / "passes"))
 import numpy as np
 from attention_cases import ATTENTIONS, Attention
 from family_kernels import FAMILIES, SCHEDULES
-from graph_kernels import graph_kernels
+from graph_kernels import DECOMPOSED, decomposed_kernels, graph_kernels
 from kernel_memory import guarded, run, unharmed
 from probes import PROBES
 from record_kernels import LOWERED, record_kernels
@@ -162,11 +163,13 @@ def work_of(what: str, *words: str):
     """Labels, and what makes a kernel and its arrays."""
     if what == "families":
         return families(list(words))
-    if what == "records":
+    if what in ("records", "graphs"):
+        every = LOWERED if what == "records" else DECOMPOSED
         if words and "/" in words[0]:
             first, step = map(int, words[0].split("/"))
-            words = (*LOWERED[first::step],)
-        return ready(record_kernels(names=words or LOWERED))
+            words = (*every[first::step],)
+        names = words or every
+        return ready(record_kernels(names=names) if what == "records" else decomposed_kernels(names))
     return ready(graph_kernels(int(words[0]), int(words[1])))
 
 
