@@ -33,7 +33,7 @@ import numpy as np
 from contest import RESULTS, Time, where
 
 import lamina.ir.ops  # noqa: F401 - enters the records
-from lamina.ir.dtypes import ALL, float64
+from lamina.ir.dtypes import ALL, float16, float32, float64
 from lamina.ir.errors import DeviceError, LaminaError
 from lamina.ir.graph import Builder, Graph
 from lamina.ir.interpret import interpret
@@ -42,6 +42,8 @@ from lamina.ir.lazy import MissingLibraryError
 from lamina.ir.op import REGISTRY as ops
 from lamina.ir.ops.attention import scaled_dot_product_attention
 from lamina.ir.types import type_of
+from lamina.passes.graphs.differentiate import Options as Derivative
+from lamina.passes.graphs.differentiate import differentiate
 from lamina.passes.graphs.fuse import GPU
 from lamina.passes.pipeline import Options, optimise, to_program
 from lamina.passes.programs.memory_plan import Move, Place
@@ -58,6 +60,9 @@ DTYPES = {dtype.short: dtype for dtype in ALL}
 EPS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 ROUNDED = {"tf32": 2.0**-10, "tf32x3": 2.0**-20}  # a factor's rounding, or cutting off
 SMALL_TERMS = 4096  # no sum of a small check has many more, but that of all elements, which is far from zero
+RATE = 0.1  # of gradient descent
+STRIDED = (2, 4, 6)  # blocks of a ResNet-18 that halve their images
+COMPILED = "torch.compile"  # a contender of the steps, which takes a minute to make
 RunProgram = Callable[[Program, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
 
@@ -89,7 +94,8 @@ class Case:
     operands: at full size; small: those of the check.  work: flops, or bytes if `moves`.  terms: how many are
     added up in one element of the result, at full size.  roundings: to the result's type, one after another.
     weights: the positions of operands that stay as they are between calls.  precision: what factors
-    of products of f32 may be rounded to.  random: draws its result, so torch's is another.
+    of products of f32 may be rounded to.  random: draws its result, so torch's is another.  updated: the
+    positions of operands that a step of gradient descent changes: the function then gives the loss.
     """
 
     name: str
@@ -103,6 +109,7 @@ class Case:
     weights: tuple[int, ...] = ()
     precision: str = "float32"
     random: bool = False
+    updated: tuple[int, ...] = ()
 
     def tolerance(self, dtype: str, most_terms: int = 1 << 62) -> float:
         """How far from the truth, as a part of the largest element, a result may be that only rounded.
@@ -126,6 +133,18 @@ class Lamina:
     def scaled_dot_product_attention(self, *operands, **attrs):
         return scaled_dot_product_attention(*operands, **attrs)
 
+    def half(self, x):
+        return ops["cast"](x, dtype=float16)
+
+    def single(self, x):
+        return ops["cast"](x, dtype=float32)
+
+    def batch_norm(self, x, weight, bias):
+        return ops["batch_norm_train"](self.single(x), weight, bias, eps=1e-5)[0]
+
+    def cross_entropy(self, x, labels):
+        return ops["softmax_cross_entropy"](self.single(x), labels)
+
     def to_input(self, x, w, g, window):
         return ops["conv_input_grad"](g, w, size=x.shape[2:], **window, groups=1)
 
@@ -144,6 +163,15 @@ class Torch:
 
     def rand(self, state, shape):
         return self.torch.rand(shape, device="cuda")
+
+    def half(self, x):
+        return x.half()
+
+    def batch_norm(self, x, weight, bias):
+        return self.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    def cross_entropy(self, x, labels):
+        return self.functional.cross_entropy(x.float(), labels)
 
     def to_input(self, x, w, g, window):
         return self._gradients(x, w, g, window, (True, False, False))[0]
@@ -242,6 +270,11 @@ def matmul() -> Iterator[Case]:
             (Operand((m, 4096), "f16"), Operand((4096, 4096), "f16")),
             (Operand((m, 70), "f16"), Operand((101, 70), "f16")), 2.0 * 4096**2, terms=4096, weights=(1,),
         )  # fmt: skip
+    square = Operand((4096, 4096)), Operand((45, 70)), Operand((101, 70))
+    yield Case(
+        "linear 4096 f32", lambda lib, x, w: lib.linear(x, w), square[:1] * 2, square[1:], 2.0 * 4096**3,
+        moves=False, terms=4096, roundings=1,
+    )  # fmt: skip
     m, n, k = 4096, 4096, 1024
     yield Case(
         f"gelu(linear) {m} x {n} x {k} f16", lambda lib, x, w, b: lib.gelu(lib.linear(x, w, b)),
@@ -342,6 +375,59 @@ def network() -> Iterator[Case]:
     )  # fmt: skip
 
 
+def training() -> Iterator[Case]:
+    """Steps of gradient descent: the small network, and a ResNet-18 for images of 32 x 32."""
+
+    def small(half, lib, x, w1, w2, w3, b3, labels):
+        for w in (w1, w2):
+            x = lib.max_pool2d(lib.relu(lib.conv2d(half(lib, x), half(lib, w), padding=1)), 2)
+        x = lib.linear(half(lib, lib.mean(x, (2, 3))), half(lib, w3), half(lib, b3))
+        return lib.cross_entropy(x, labels)
+
+    def resnet18(half, lib, x, *rest):
+        weights, labels = iter(rest[:-1]), rest[-1]
+
+        def conv(x, stride=1):
+            w = next(weights)
+            x = lib.conv2d(half(lib, x), half(lib, w), stride=stride, padding=w.shape[-1] // 2)
+            return lib.batch_norm(x, next(weights), next(weights))
+
+        x = lib.relu(conv(x))
+        for number in range(8):
+            stride = 1 + (number in STRIDED)
+            made = conv(lib.relu(conv(x, stride)))
+            x = lib.relu(made + (conv(x, stride) if stride > 1 else x))
+        x = lib.linear(half(lib, lib.mean(x, (2, 3))), half(lib, next(weights)), half(lib, next(weights)))
+        return lib.cross_entropy(x, labels)
+
+    def of_small(n: int, c: int, h: int) -> tuple[Operand, ...]:
+        shapes = ((n, 3, h, h), (c, 3, 3, 3), (2 * c, c, 3, 3), (10, 2 * c), (10,))
+        return (*map(Operand, shapes), Operand((n,), "i64", 10))
+
+    def of_resnet(n: int, c: int, h: int) -> tuple[Operand, ...]:
+        shapes: list[tuple[int, ...]] = [(n, 3, h, h), (c, 3, 3, 3), (c,), (c,)]
+        for number in range(8):
+            inputs, c = c, 2 * c if number in STRIDED else c
+            shapes += [(c, inputs, 3, 3), (c,), (c,), (c, c, 3, 3), (c,), (c,)]
+            shapes += [(c, inputs, 1, 1), (c,), (c,)] if number in STRIDED else []
+        return (*map(Operand, (*shapes, (10, c), (10,))), Operand((n,), "i64", 10))
+
+    convolutions = {"small network": 9 * (32 * 32 * 3 * 32 + 16 * 16 * 32 * 64), "ResNet-18 of 32^2": 555e6}
+    for (name, work), function, operands, channels in zip(
+        convolutions.items(), (small, resnet18), (of_small, of_resnet), (32, 64), strict=True
+    ):
+        for kind in ("f32", "tf32", "f16"):
+            half = (lambda lib, x: lib.half(x)) if kind == "f16" else (lambda lib, x: x)
+            full = operands(128, channels, 32)
+            yield Case(
+                f"{name}, a step on 128 {kind}", partial(function, half), full, operands(4, 4, 16),
+                6.0 * 128 * work,
+                moves=False, terms=1 << 17, precision="tf32" if kind == "tf32" else "float32",
+                roundings=4 << 13 if kind == "f16" else 4,  # to 11 bits on the way, of 24
+                updated=tuple(range(1, len(full) - 1)),
+            )  # fmt: skip
+
+
 SECTIONS = {
     f.__name__: f
     for f in (
@@ -356,6 +442,7 @@ SECTIONS = {
         gradients,
         random,
         network,
+        training,
     )  # fmt: skip
 }
 
@@ -367,17 +454,33 @@ def graph_of(case: Case, operands: Sequence[Operand]) -> Graph:
     with Builder("case") as b:
         params = [b.param(type_of(DTYPES[o.dtype], o.shape), f"x{k}") for k, o in enumerate(operands)]
         made = case.function(Lamina(), *params)
-        return b.finish(list(made) if isinstance(made, (tuple, list)) else [made])
+        graph = b.finish(list(made) if isinstance(made, (tuple, list)) else [made])
+    return stepped(graph, case.updated) if case.updated else graph
+
+
+def stepped(graph: Graph, updated: tuple[int, ...]) -> Graph:
+    """The graph of a loss with what a step of gradient descent makes of some params, behind the loss."""
+    graph = differentiate(graph, Derivative(wrt=updated, seeds="ones"))
+    with Builder.extending(graph) as b:
+        loss, *gradients = graph.results
+        changed = [graph.params[at] - g * RATE for at, g in zip(updated, gradients, strict=True)]
+        return b.finish([loss, *changed])
 
 
 def program_of(
     case: Case, graph: Graph, arrays: Sequence[np.ndarray], run: RunProgram
 ) -> tuple[Program, list]:
     """What is run at every call, and its arrays: what depends on weights alone was run before."""
-    frozen = frozenset(case.weights)
-    options = Options(frozen=frozen, precision=case.precision, limits=GPU)
+    options = Options(frozen=frozenset(case.weights), precision=case.precision, limits=GPU)
     program = to_program(optimise(graph, options), (None,) * len(graph.results), ANY, options)
-    weights, main = prologue(program, frozen)
+    return without_weights(case, program, arrays, run)
+
+
+def without_weights(
+    case: Case, program: Program, arrays: Sequence[np.ndarray], run: RunProgram
+) -> tuple[Program, list]:
+    """The program of every call and its arrays, once the program of weights was run."""
+    weights, main = prologue(program, frozenset(case.weights))
     at = {array: k for k, array in enumerate(program.params)}
     made = run(weights, [arrays[at[a]] for a in weights.params]) if weights.steps else ()
     held: dict[Array, np.ndarray] = dict(zip(weights.results, made, strict=True))
@@ -425,12 +528,16 @@ class Resident:
             "arena": [DeviceArray(machine, "u8", (launches.arena,))],
             "result": self.results,
         }
+        self._scratch: list[DeviceArray] = []  # of kernels that need some
         self._steps: list[Callable[[], None]] = []
         for part in launches.parts:
             if isinstance(part, Launch):
                 addresses = map(self._address, part.arguments)
-                launch = partial(machine.stream.launch, functions[part.code], launches.codes[part.code].grid)
-                self._steps.append(partial(launch, *addresses))
+                function, grid = functions[part.code], launches.codes[part.code].grid
+                launch = partial(machine.stream.launch, function, grid, *addresses)
+                scratch = [DeviceArray(machine, "u8", (nbytes,)) for nbytes in function.scratch(grid)]
+                self._scratch += scratch
+                self._steps.append(partial(launch, scratch=scratch[0].address, profile=scratch[1].address))
             elif isinstance(part, Move):
                 source, target = self._address(part.source), self._address(part.target)
                 self._steps.append(partial(machine.stream.copy, target, source, part.nbytes))
@@ -521,8 +628,13 @@ def on_torch(torch: Any, array: np.ndarray) -> Any:
     return torch.from_numpy(array).cuda()
 
 
-def theirs(case: Case, arrays: Sequence[np.ndarray]) -> tuple[Theirs, Callable[[], list[np.ndarray]]] | None:
-    """torch's contender and a way to its results; None where there is no torch for this device."""
+def theirs(
+    case: Case, arrays: Sequence[np.ndarray], by_compiler: bool = False
+) -> tuple[Theirs, Callable[[], list[np.ndarray]]] | None:
+    """torch's contender and a way to its results; None where there is no torch for this device.
+
+    by_compiler: through torch.compile.
+    """
     try:
         import torch
     except ImportError:
@@ -533,9 +645,22 @@ def theirs(case: Case, arrays: Sequence[np.ndarray]) -> tuple[Theirs, Callable[[
     torch.backends.cudnn.benchmark = True
     library, given = Torch(), [on_torch(torch, a) for a in arrays]
 
+    function = partial(case.function, library)
+    if by_compiler:
+        function = torch.compile(function)
+
     def run() -> Any:
+        if case.updated:
+            return descended(function)
         with torch.inference_mode():
-            return case.function(library, *given)
+            return function(*given)
+
+    def descended(function: Callable[..., Any]) -> list[Any]:
+        weights = [given[at].requires_grad_() for at in case.updated]
+        loss = function(*given)
+        gradients = torch.autograd.grad(loss, weights)
+        with torch.no_grad():
+            return [loss.detach(), *torch._foreach_sub(weights, torch._foreach_mul(gradients, RATE))]
 
     def results() -> list[np.ndarray]:
         made = run()
@@ -582,6 +707,8 @@ class Row:
         rate = self.case.work / mine / (1e9 if self.case.moves else 1e12)
         ahead = f"{self.times['torch'].least / mine:>8.2f}x" if "torch" in self.times else ""
         unit = "GB/s" if self.case.moves else "TF/s"
+        if COMPILED in self.times:
+            ahead += f"{self.times[COMPILED].least / mine:>8.2f}x of {COMPILED}"
         return f"  {self.case.name:<38}{cells}{rate:>10.1f} {unit}{self.error:>10.1e}{ahead}"
 
 
@@ -591,7 +718,7 @@ HEADER = (
 )
 
 
-def measured(case: Case, machine: Machine, seconds: float) -> Row:
+def measured(case: Case, machine: Machine, seconds: float, by_compiler: bool = False) -> Row:
     """Check a case and time it.  Never raises what is the case's own fault."""
     row = Row(case)
     try:
@@ -610,6 +737,10 @@ def measured(case: Case, machine: Machine, seconds: float) -> Row:
                 for made, want in zip(resident.results, results(), strict=False):  # flags of checks come last
                     error = error_of(made.numpy(), want)
                     assert error <= 2 * case.tolerance(made.dtype), f"differs from torch's by {error:.1e}"
+            if by_compiler and case.updated:
+                compiled_peer = theirs(case, arrays, by_compiler=True)
+                assert compiled_peer is not None
+                contenders[COMPILED], _ = compiled_peer
         row.times = turns(contenders, seconds)
     except (AssertionError, LaminaError) as error:
         row.wrong = f"WRONG: {str(error).splitlines()[0]}"
@@ -617,13 +748,19 @@ def measured(case: Case, machine: Machine, seconds: float) -> Row:
 
 
 def table(
-    sections: Sequence[str], measure: Callable[[Case], Row], until: float, say: Callable[[str], None]
+    sections: Sequence[str],
+    measure: Callable[[Case], Row],
+    until: float,
+    say: Callable[[str], None],
+    named: str = "",
 ) -> bool:
-    """Say a row for every case until the time is over; returns whether all were right."""
+    """Say a row for every case of that name until the time is over; returns whether all were right."""
     right, left_out = True, []
     for section in sections:
         say(section)
         for case in SECTIONS[section]():
+            if named not in case.name:
+                continue
             if time.monotonic() > until:
                 left_out.append(case.name)
                 continue
@@ -644,12 +781,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="no case begins later")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--compile", metavar="TARGET", help="compile for it, and measure nothing")
+    parser.add_argument("--case", default="", help="those whose names have this in them")
+    parser.add_argument("--compiled", action="store_true", help="steps beside torch.compile's too")
     options = parser.parse_args()
     if options.compile:
         with Compiler(Target.named(options.compile)) as compiler:
             for section in options.only or SECTIONS:
                 for case in SECTIONS[section]():
-                    compile_ahead(case, compiler)
+                    if options.case in case.name:
+                        compile_ahead(case, compiler)
             print(f"{len(compiler.binaries())} kernels for {options.compile}")
         return 0
     until = time.monotonic() + 60 * options.minutes
@@ -671,11 +811,11 @@ def main() -> int:
     say(HEADER)
 
     def measure(case: Case) -> Row:
-        row = measured(case, device, options.seconds)
+        row = measured(case, device, options.seconds, options.compiled)
         device.allocator.empty_cache()
         return row
 
-    right = table(options.only or list(SECTIONS), measure, until, say)
+    right = table(options.only or list(SECTIONS), measure, until, say, options.case)
     if options.write:
         (RESULTS / "gpu.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0 if right else 1

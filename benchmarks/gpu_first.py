@@ -53,6 +53,7 @@ def steps(minutes: float, write: bool) -> list[Step]:
         Step("driver, probes, programs", 300, (*TESTS, "-k", "not parts")),
         Step("families", 240, (*NUMERICS, "families")),
         Step("graphs", 240, (*NUMERICS, "fuzz", "0", "60")),
+        Step("graphs of records", 240, (*NUMERICS, "graphs")),
         Step("attention", 240, (*NUMERICS, "attention")),
         Step("outside", 240, (*NUMERICS, "outside")),
         *(Step(f"records {k}", 240, (*NUMERICS, "records", f"{k}/{RECORDS}")) for k in range(RECORDS)),
