@@ -145,6 +145,10 @@ class Lamina:
     def cross_entropy(self, x, labels):
         return ops["softmax_cross_entropy"](self.single(x), labels)
 
+    def attention_gradients(self, q, k, v, g, is_causal):
+        out = scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+        return out, *ops["attention_backward"](g, q, k, v, is_causal=is_causal)
+
     def to_input(self, x, w, g, window):
         return ops["conv_input_grad"](g, w, size=x.shape[2:], **window, groups=1)
 
@@ -172,6 +176,12 @@ class Torch:
 
     def cross_entropy(self, x, labels):
         return self.functional.cross_entropy(x.float(), labels)
+
+    def attention_gradients(self, q, k, v, g, is_causal):
+        with self.torch.inference_mode(False), self.torch.enable_grad():
+            given = [x.detach().requires_grad_() for x in (q, k, v)]
+            out = self.functional.scaled_dot_product_attention(*given, is_causal=is_causal)
+            return out.detach(), *self.torch.autograd.grad(out, given, g)
 
     def to_input(self, x, w, g, window):
         return self._gradients(x, w, g, window, (True, False, False))[0]
@@ -313,6 +323,20 @@ def attention() -> Iterator[Case]:
             lambda lib, q, k, v, causal=causal: lib.scaled_dot_product_attention(q, k, v, is_causal=causal),
             (x, x, x), (small, small, small), 4.0 * math.prod(lead) * length**2 * width / (1 + causal),
             moves=False, terms=length, roundings=8, precision=precision,
+        )  # fmt: skip
+    for t, sizes, causal in (
+        *itertools.product(("f16", "bf16"), whole, (False, True)),
+        ("f32", whole[1], False),
+        ("tf32x3", whole[1], False),
+    ):
+        name = f"{' x '.join(map(str, sizes))} {t}{', causal' * causal}"
+        t, precision = ("f32", t) if t in ROUNDED else (t, "float32")
+        x, small, (*lead, length, width) = Operand(sizes, t), Operand((2, 3, 37, 24), t), sizes
+        yield Case(
+            f"sdpa {name}, there and back",
+            lambda lib, *given, causal=causal: lib.attention_gradients(*given, causal),
+            (x,) * 4, (small,) * 4, 14.0 * math.prod(lead) * length**2 * width / (1 + causal),
+            moves=False, terms=length, roundings=16, precision=precision,
         )  # fmt: skip
 
 
@@ -512,7 +536,9 @@ def check(case: Case, run: RunProgram) -> float:
 
 
 class Resident:
-    """A program whose arrays are on the device for good: a call queues its launches, and nothing else."""
+    """A program whose arrays and scratch memory are on the device for good: a call queues its launches, and
+    nothing else.
+    """
 
     def __init__(self, machine: Machine, program: Program, arrays: Sequence[np.ndarray]):
         launches, constants = launch_list(program, Target.named(machine.target))

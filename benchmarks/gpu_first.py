@@ -58,6 +58,7 @@ def steps(minutes: float, write: bool) -> list[Step]:
         Step("outside", 240, (*NUMERICS, "outside")),
         *(Step(f"records {k}", 240, (*NUMERICS, "records", f"{k}/{RECORDS}")) for k in range(RECORDS)),
         Step("tiles", 60 * minutes, ("benchmarks/gpu_tiles.py", *kept), alone=True),
+        Step("tiles of attention", 60 * minutes, ("benchmarks/gpu_attention.py", *kept), alone=True),
         Step(
             "kernels", 60 * minutes + 60, ("benchmarks/gpu.py", "--minutes", str(minutes), *kept), alone=True
         ),

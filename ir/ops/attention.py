@@ -32,7 +32,7 @@ from .extremum import amax
 from .matmul import matmul
 from .reduce import sum
 from .softmax import softmax
-from .view import expand, reshape
+from .view import expand, reshape, unsqueeze
 
 
 def check_attention(query: Any, key: Any, value: Any) -> None:
@@ -60,7 +60,7 @@ def repeated_heads(x: Any, heads: int) -> Any:
             f"({heads} % {count} != 0)"
         )
     lead, rest = tuple(x.shape[:-3]), tuple(x.shape[-2:])
-    spread = expand(x[..., None, :, :], (*lead, count, heads // count, *rest))
+    spread = expand(unsqueeze(x, -3), (*lead, count, heads // count, *rest))
     return reshape(spread, (*lead, heads, *rest))
 
 
@@ -172,19 +172,28 @@ def _blocks(query: np.ndarray, key: np.ndarray, mask: Any) -> Iterator[tuple[sli
         yield rows, mask if whole else mask[..., rows, :]
 
 
-def _weights(query: np.ndarray, key: np.ndarray, mask: Any, is_causal: bool, scale: Any, first: int) -> Any:
+def masked_scores(
+    query: np.ndarray, key: np.ndarray, mask: Any, is_causal: bool, scale: Any, first: int = 0
+) -> np.ndarray:
+    """Scores of queries, the first of which has that number, and -inf where one sees no key."""
     scores = (query * query.dtype.type(scale_of(query, scale))) @ key.mT
     if is_causal:
         mask = np.arange(first, first + query.shape[-2])[:, None] >= np.arange(key.shape[-2])
-    if mask is not None:
-        scores = np.where(mask, scores, -inf) if mask.dtype == np.bool_ else scores + mask
+    if mask is None:
+        return scores
+    return np.where(mask, scores, -inf) if mask.dtype == np.bool_ else scores + mask
+
+
+def _weights(query: np.ndarray, key: np.ndarray, mask: Any, is_causal: bool, scale: Any, first: int) -> Any:
+    scores = masked_scores(query, key, mask, is_causal, scale, first)
+    is_masked = is_causal or mask is not None
     top = np.maximum.reduce(scores, -1, keepdims=True, initial=-inf)
-    if mask is not None:
+    if is_masked:
         top[top == -inf] = 0  # of a query that sees no key
     scores -= top
     np.exp(scores, out=scores)
     total = np.add.reduce(scores, -1, keepdims=True)
-    if mask is not None:
+    if is_masked:
         total[total == 0] = 1
     scores /= total
     return scores

@@ -42,7 +42,7 @@ from ...ir.printing import Namer, attr_text, scalar_text
 from ...ir.recur import is_split
 from ...ir.text import NAME, VALUE, Reader
 from ...ir.types import LARGEST, RANK, Type
-from ..graphs.whole_attention import whole_attention
+from ..graphs.attention_kernels import KERNELS
 from ..schedules.steps import TEXT as SCHEDULE
 from ..schedules.steps import Schedule
 from ..schedules.steps import parse as parse_schedule
@@ -170,7 +170,7 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Progr
     constants: the data of those that the text gives by a digest.  Raises GraphError naming the line, and
     KernelError for the text of a kernel.
     """
-    reader = _Reader(text, constants or {}, {**REGISTRY, **STRUCTURAL, whole_attention.name: whole_attention})
+    reader = _Reader(text, constants or {}, {**REGISTRY, **STRUCTURAL, **KERNELS})
     try:
         program = reader.program()
         reader.end()

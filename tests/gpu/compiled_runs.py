@@ -19,10 +19,13 @@ from lamina.runtime.triton_compiler import Compiler, compiled
 HELPERS = 16
 
 
-def prepare(target: str, codes: Iterable[Code]) -> int:
-    """Put machine code into the cache, where a launch finds it.  Returns of how many codes it is."""
+def prepare(codes: Iterable[Code], target: str | None = None) -> int:
+    """Put machine code into the cache, where a launch finds it.  Returns of how many codes it is.
+
+    target: by default this machine's.
+    """
     codes = dict.fromkeys(codes)
-    with Compiler(Target.named(target), helpers=HELPERS) as compiler:
+    with Compiler(Target.named(target or machine().target), helpers=HELPERS) as compiler:
         for code in codes:
             compiler.add(code)
         compiler.binaries()

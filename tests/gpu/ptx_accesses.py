@@ -4,7 +4,8 @@
     add.s64 %rd2, %rd1, 32;
     ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd2 + 0 ];      // parameter 0: 16 bytes
 
-An address is followed from the parameter through every instruction that reads a 64-bit register.
+An address is followed from the parameter through every instruction that reads a 64-bit register.  Parameters
+behind those that are asked for are scratch memory, where descriptors of tiles are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def widest(text: str, count: int) -> list[int]:
     found = [0] * count
     for statement in statements:
         if _TOUCHES.match(statement):
-            for parameter in _origins(sources, _ADDRESS.findall(statement)):
+            for parameter in _origins(sources, _ADDRESS.findall(statement)) & {*range(count)}:
                 found[parameter] = max(found[parameter], _width(statement))
     return found
 
@@ -73,6 +74,8 @@ def _origins(sources: dict[str, set[int]], registers: list[str]) -> set[int]:
 
 def _width(statement: str) -> int:
     operation = statement.split(" ", 1)[0]
+    if operation.startswith("cp.async.bulk.tensor"):
+        return 16  # of the array that a descriptor is of
     if operation.startswith("cp.async"):
         return int(re.findall(r"0x([0-9a-fA-F]+)", statement)[0], 16)
     vector = re.search(r"\.v(\d)\b", operation)

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from fake_cuda import Fake, on_fake
 
+from lamina.ir.ops.attention import attention_backward_reference, attention_reference
 from lamina.passes.programs.program import Program, interpret
+from lamina.passes.triton.target import Target
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # last: its modules have plain names
 import gpu
+import gpu_attention
 from contest import Time
 
 BENCHMARKS = Path(gpu.__file__).parent
@@ -209,3 +212,50 @@ def test_a_case_that_is_right_is_a_row_of_times(fake: Fake):
     row = gpu.measured(replace(case, operands=case.small), machine(), 0.0)
     assert not row.wrong and 0 < row.error < 1e-5 and len(rounds) == len(row.times)
     assert "1000.0" in str(row)
+
+
+class SimulatedPeer:
+    """What torch would say of an attention, by the records."""
+
+    def __init__(self, task: gpu_attention.Task, arrays: list[np.ndarray]):
+        q, k, v, g = (a.astype(np.float32) for a in arrays)
+        attrs = {"is_causal": task.is_causal, "scale": None}
+        out = attention_reference(q, k, v, None, **attrs)
+        found = [out, *attention_backward_reference(g, q, k, v, None, **attrs)]
+        self.products = (g * out).sum(-1)
+        self.results = [gpu_attention.some_heads(x) for x in found]
+
+    def times(self) -> dict[str, float]:
+        return {"there": 1e-3, "back": 2e-3}
+
+
+@pytest.mark.sampled(3)
+@on_fake()
+def test_attentions_tiles_are_compared_and_told(fake: Fake):
+    from cuda_interpreting import interpret_launches
+
+    from lamina.runtime.cuda.machine import machine
+
+    interpret_launches(fake)
+    device, task = machine(), gpu_attention.Task((1, 2, 64, 64), "bf16", True)
+    gpu.turns = lambda contenders, seconds: dict.fromkeys(contenders, Time(1e-3, 1e-3))
+    gpu_attention.Theirs = SimulatedPeer
+    chosen = [
+        (kernel, text, tile)
+        for kernel in gpu_attention.KERNELS
+        for text, tile in gpu_attention.tiles(kernel, 64)
+        if tile is None or tile.copied and tile.rows + tile.columns < 192
+    ]
+    target, said = Target.named(device.target), []
+    rows = [(kernel, text, task.code(kernel, tile, target)) for kernel, text, tile in chosen]
+    begun: list[str] = []
+    assert gpu_attention.measured(device, task, rows, said.append, begun.append)
+    assert said[0].startswith(
+        "1 x 2 x 64 x 64 bf16, causal: there torch 1000.0 us, here 1000.0, back torch 2000.0"
+    )
+    assert len(said) == 1 + len(rows) > 4 and len(begun) == len(rows)
+    kernel, text, code = rows[0]
+    wrong = replace(code, source=code.source.replace("0.18033688011112042", "0.19"))
+    assert wrong != code
+    assert not gpu_attention.measured(device, task, [(kernel, text, wrong)], said.append, begun.append)
+    assert "WRONG" in said[-1]

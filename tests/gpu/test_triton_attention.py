@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from attention_cases import ATTENTIONS, DTYPES, Attention
+from attention_cases import ATTENTIONS, DTYPES, OPS, Attention
 
-from lamina.ir.errors import GraphError
+from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.graph import Builder, Graph
 from lamina.ir.op import REGISTRY
 from lamina.ir.ops.attention import scaled_dot_product_attention
@@ -21,6 +21,7 @@ from lamina.passes.pipeline import Options, optimise, to_program
 from lamina.passes.programs.memory_plan import verify
 from lamina.passes.programs.plan_memory import plan_memory
 from lamina.passes.programs.program import Program, Whole
+from lamina.passes.triton.attention_tiles import LONG
 from lamina.passes.triton.launches import launch_list
 from lamina.passes.triton.target import ANY, Target
 
@@ -47,14 +48,16 @@ def program_of(case: Attention, precision: str = "float32") -> Program:
     return to_program(graph, (None,), ANY, options)
 
 
-def test_it_is_what_the_record_says():
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("part", range(4))
+def test_they_are_what_the_records_say(part):
     pytest.importorskip("triton", reason=NO_TRITON)
     run = subprocess.run(
-        [sys.executable, "triton_numerics.py", "attention"],
+        [sys.executable, "triton_numerics.py", "attention", f"{part}/4"],
         cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-3000:]
-    assert run.stdout.count(" ok\n") == len(ATTENTIONS)
+    assert run.stdout.count(" ok\n") == len(ATTENTIONS[part::4])
 
 
 def test_scores_are_never_in_memory():
@@ -86,6 +89,12 @@ def test_f32_is_multiplied_as_far_as_the_options_say():
         assert launches.codes[-1].source.count(f"input_precision='{said}'") == 2
 
 
+def test_a_precision_that_is_none_is_refused():
+    """It stands in the source, and a program's text may say anything."""
+    with pytest.raises(KernelError, match="precision is one of ieee, tf32, tf32x3"):
+        replace(LARGE, precision="ieee'); import os  #").code()
+
+
 def test_a_plan_that_lays_the_result_over_the_queries_is_refused():
     """They are read while it is written; those of a step of the host are copied before."""
     plan = plan_memory(program_of(LARGE))
@@ -98,19 +107,41 @@ def test_a_plan_that_lays_the_result_over_the_queries_is_refused():
         verify(over)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("width", [64, 128])
-def test_its_machine_code_multiplies_by_groups_of_warps_and_copies_16_bytes(dtype, width):
+@pytest.mark.parametrize("op", [OPS[1], OPS[2], OPS[3]], ids=lambda op: op.name)
+def test_its_machine_code_multiplies_by_groups_of_warps_and_copies_16_bytes(op, width):
     pytest.importorskip("triton", reason=NO_TRITON)
     from lamina.passes.triton.compiler import compile_code
 
-    text = compile_code(Attention(dtype, (2,), (512, 512, width, width)).code(), Target.named("sm_90")).text
+    dtype = "f16" if width == 64 else "bf16"
+    code = Attention(dtype, (2,), (512, 512, width, width)).code(op)
+    text = compile_code(code, Target.named("sm_90")).text
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^\]]*\], \[[^\]]*\], (0x\w+|\d+)", text)
+    sizes = {int(size, 0) for size in copies}
     assert text.count("wgmma.mma_async") >= 4 and "mma.sync" not in text
-    assert copies and {int(size, 0) for size in copies} == {16}
+    # but for a number of each query, 4 bytes
+    assert 16 in sizes and sizes <= ({16} if op is OPS[1] else {16, 4})
     assert "ld.local" not in text and "st.local" not in text
 
 
+@pytest.mark.parametrize(("op", "width"), [(OPS[1], 64), (OPS[3], 128)], ids=lambda x: getattr(x, "name", x))
+def test_what_long_ones_meet_is_copied_by_the_unit_for_tiles(op, width):
+    pytest.importorskip("triton", reason=NO_TRITON)
+    from lamina.passes.triton.compiler import compile_code
+
+    case = Attention("f16", (2,), (LONG, LONG, width, width))
+    binary = compile_code(case.code(op), Target.named("sm_90"))
+    assert "cp.async.bulk.tensor" in binary.text and binary.text.count("wgmma.mma_async") >= 4
+    assert "ld.local" not in binary.text and binary.global_scratch[0] > 0
+    others = (
+        replace(case, target="sm_80"),  # has none
+        replace(case, sizes=(LONG, LONG, width - 1, width)),  # rows that begin anywhere
+        replace(case, dtype="f32"),
+    )
+    assert not any("tensor_descriptor" in other.code(op).source for other in others)
+
+
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])
 def test_its_tiles_fit_the_memory_that_a_block_has(target):
     pytest.importorskip("triton", reason=NO_TRITON)
@@ -119,4 +150,5 @@ def test_its_tiles_fit_the_memory_that_a_block_has(target):
     known = Target.named(target)
     for dtype, width in (("f16", 128), ("f32", 64), ("bf16", 256)):
         case = Attention(dtype, (2,), (512, 512, width, width), target=target)
-        assert compile_code(case.code(), known).shared <= known.shared
+        for op in OPS[1:]:
+            assert compile_code(case.code(op), known).shared <= known.shared

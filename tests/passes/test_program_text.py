@@ -13,6 +13,7 @@ from lamina.ir.errors import GraphError, KernelError
 from lamina.ir.graph import Builder
 from lamina.ir.op import REGISTRY
 from lamina.ir.types import type_of
+from lamina.passes.graphs.dce import dce
 from lamina.passes.graphs.whole_attention import keep_attention
 from lamina.passes.programs import program_text as module
 from lamina.passes.programs.assign_layouts import assign_layouts
@@ -98,11 +99,18 @@ def test_every_program_after_every_pass_is_read_back(name, number):
 def test_an_op_that_a_target_has_code_of_its_own_for_is_read_back():
     with Builder("net") as b:
         q, k, v = (b.param(type_of(float32, (1, 2, 5, 8)), name) for name in "qkv")
-        graph = b.finish(REGISTRY["attention"](q, k, v))
-    program = build_program(keep_attention(graph, "ieee"))
-    again = verified(parse(program_text(program)))
-    assert program_text(again) == program_text(program)
-    assert [type(step) for step in again.steps] == [Whole]
+        out = REGISTRY["attention"](q, k, v)
+        graph = b.finish([out, *REGISTRY["attention_backward"](q, q, k, v)])
+    for asked, count in ((graph.replace(results=[out]), 1), (graph, 3)):
+        program = build_program(keep_attention(dce(asked), "ieee"))
+        text = program_text(program)
+        again = verified(parse(text))
+        assert program_text(again) == text
+        assert [type(step) for step in again.steps].count(Whole) == count
+    for old, new in (("groups=1", "groups=0"), ("f32[1,2,5])", "f32[1,2,4])")):
+        assert old in text
+        with pytest.raises(GraphError):
+            verify(parse(text.replace(old, new)))
 
 
 @pytest.mark.parametrize("name", SAMPLES)
