@@ -118,7 +118,7 @@ class Case:
         """
         own = self.roundings * EPS.get(dtype, 0.0)
         sums = (8 + 2 * math.sqrt(min(self.terms, most_terms))) * EPS["f32"]
-        return own + sums + 4 * ROUNDED.get(self.precision, 0.0)
+        return own + sums + max(4, self.roundings) * ROUNDED.get(self.precision, 0.0)
 
 
 class Lamina:
@@ -448,7 +448,7 @@ def training() -> Iterator[Case]:
                 6.0 * 128 * work,
                 moves=False, terms=1 << 17, precision="tf32" if kind == "tf32" else "float32",
                 # to 11 bits in twenty layers: the records themselves are 3.4e-2 off the same in f64
-                roundings=64 << 13 if kind == "f16" else 4,
+                roundings={"f16": 64 << 13, "tf32": 64}.get(kind, 4),
                 updated=tuple(range(1, len(full) - 1)),
             )  # fmt: skip
 

@@ -35,6 +35,7 @@ from lamina.passes.graphs.attention_kernels import (
     attention_with_lse,
 )
 from lamina.passes.programs.program import Array, Whole
+from lamina.passes.schedules.gpu import IEEE
 from lamina.passes.triton.attention import attention_code
 from lamina.passes.triton.attention_tiles import Tile
 from lamina.passes.triton.code import Code
@@ -85,12 +86,17 @@ TILES = {
         (64, 64, 8, 2, False), (128, 64, 8, 2, False), (16, 128, 8, 3, False), (64, 128, 8, 3, True),
     ),
 }  # fmt: skip
+SINGLES = tuple(
+    (rows, columns, warps, stages, False)
+    for rows, columns in ((64, 64), (64, 32), (32, 64), (32, 32), (128, 32), (16, 64), (64, 16))
+    for warps, stages in ((4, 2), (8, 2), (8, 1))
+)  # of f32
 WORK = {"there": 4.0, "to queries": 6.0, "to keys and values": 8.0}  # for each score and element of a head
 
 
-def tiles(kernel: str, width: int) -> Iterator[tuple[str, Tile | None]]:
+def tiles(kernel: str, width: int, dtype: str) -> Iterator[tuple[str, Tile | None]]:
     yield "as chosen", None
-    for rows, columns, warps, stages, copied in TILES[kernel, width]:
+    for rows, columns, warps, stages, copied in SINGLES if dtype == "f32" else TILES[kernel, width]:
         text = f"{rows} x {columns}, {warps} warps, {stages} stages{', copied' * copied}"
         yield text, Tile(rows, columns, warps, stages, copied)
 
@@ -104,10 +110,12 @@ class Task:
     sizes: tuple[int, ...]
     dtype: str
     is_causal: bool
+    precision: str = IEEE
 
     @property
     def name(self) -> str:
-        return f"{' x '.join(map(str, self.sizes))} {self.dtype}{', causal' * self.is_causal}"
+        precision = "" if self.precision == IEEE else f" {self.precision}"
+        return f"{' x '.join(map(str, self.sizes))} {self.dtype}{precision}{', causal' * self.is_causal}"
 
     def work(self, kernel: str) -> float:
         *lead, length, width = self.sizes
@@ -117,7 +125,7 @@ class Task:
         op: Op = KERNELS[kernel]
         kind, each = type_of(gpu.DTYPES[self.dtype], self.sizes), type_of(float32, self.sizes[:-1])
         types = (kind, kind, kind, None, *(() if kernel == "there" else (kind, each, each)))
-        attrs = {"is_causal": self.is_causal, "scale": None, "precision": "ieee", "groups": 1}
+        attrs = {"is_causal": self.is_causal, "scale": None, "precision": self.precision, "groups": 1}
         made = op.infer(*types, **attrs)
         outputs = made if isinstance(made, tuple) else (made,)
         arrays = tuple(None if t is None else Array("x", t.dtype.short, t.shape) for t in types)
@@ -126,7 +134,10 @@ class Task:
         return attention_code(step, (True,) * (len(types) - 1 + len(results)), target, tile)
 
 
-def tasks(width: int | None) -> Iterator[Task]:
+def tasks(width: int | None, singles: bool) -> Iterator[Task]:
+    if singles:
+        yield from (Task((8, 12, 2048, 64), "f32", False, precision) for precision in (IEEE, "tf32x3"))
+        return
     for own, every in SIZES.items():
         for sizes in every if width in (None, own) else ():
             for is_causal in (False, True):
@@ -134,9 +145,9 @@ def tasks(width: int | None) -> Iterator[Task]:
 
 
 def codes(options: argparse.Namespace, target: Target) -> Iterator[tuple[Task, str, str, Code]]:
-    for task in tasks(options.width):
+    for task in tasks(options.width, options.singles):
         for kernel in options.only or KERNELS:
-            for text, tile in tiles(kernel, task.sizes[-1]):
+            for text, tile in tiles(kernel, task.sizes[-1], task.dtype):
                 yield task, kernel, text, task.code(kernel, tile, target)
 
 
@@ -227,11 +238,11 @@ def measured(
         for x in results:
             device.stream.fill(x.address, 0xFF, x.nbytes)  # NaN
         run()
-        # both round to 8 bits, weights once more, and sums of them in another order
+        # of halves both round to 8 bits, weights once more, and sums of them in another order
         errors = [
             gpu.error_of(some_heads(x.numpy()), want) for x, want in zip(results, wanted[kernel], strict=True)
         ]
-        wrong = "" if max(errors) < 0.03 else f"WRONG {max(errors):.1e}"
+        wrong = "" if max(errors) < (1e-4 if task.dtype == "f32" else 0.03) else f"WRONG {max(errors):.1e}"
         right = right and not wrong
         time = gpu.turns({"lamina": gpu.Ours(run, device)}, 0.01)["lamina"].least
         lines.setdefault(kernel, []).append((time, text, wrong))
@@ -252,6 +263,7 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=KERNELS, action="append")
     parser.add_argument("--width", type=int, choices=SIZES)
+    parser.add_argument("--singles", action="store_true", help="f32, by both precisions, 64 wide")
     parser.add_argument("--compile", metavar="TARGET", help="compile for it, and measure nothing")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -277,7 +289,7 @@ def main() -> int:
     device, right = machine(), True
     say(where())
     say(f"{device.device.name} ({device.target}), triton {version('triton')}, torch {version('torch')}")
-    for task in tasks(options.width):
+    for task in tasks(options.width, options.singles):
         rows = [(kernel, text, code) for own, kernel, text, code in wanted if own == task]
         right = (not rows or measured(device, task, rows, say, begin)) and right
         device.allocator.empty_cache()

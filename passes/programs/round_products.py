@@ -26,6 +26,7 @@ from .program import Array, Call, Program, Step
 
 LARGE = 1 << 29  # multiplications of a product that is worth a copy of a factor ...
 LARGE_SINGLE, MEETS_SINGLE = 1 << 28, 128  # the same for units that take three times as long without
+REGISTERS = "tf32"  # the precision by which one factor may be in registers
 MEETS = 256  # ... whose elements are multiplied so often each
 
 
@@ -34,7 +35,7 @@ def round_products(program: Program, precision: str) -> Program:
     laid = _Laid()
     for step in program.steps:
         found = _product(step) if isinstance(step, Call) and step.how is None else None
-        orders = None if found is None else _orders(found)
+        orders = None if found is None else _orders(found, precision)
         if orders is None:
             laid.steps.append(step)
         else:
@@ -88,21 +89,23 @@ def _product(call: Call) -> Product | None:
     return found if kernel.dtypes[found.stage.name] == "f32" else None
 
 
-def _orders(product: Product) -> dict[str, Order] | None:
+def _orders(product: Product, precision: str) -> dict[str, Order] | None:
     """New orders of the factors' dimensions; None where the product is as quick as it is given.
 
-    A factor in which the sum is not innermost may be read in registers: on an H200 a product of 4096 takes
-    373 us so, and 423 with a copy (benchmarks/results/gpu_ways.txt, 2026-11-27).  Of two such one is copied,
-    and both if their elements meet many.
+    A factor in which the sum is not innermost may be read in registers, if it is of one part: on an H200 a
+    product of 4096 takes 373 us so, and 423 with a copy; one of two parts (tf32x3) 1,487 with a copy and
+    3,484 without (benchmarks/results/gpu_ways.txt and gpu.txt, 2026-11-27).  Of two such one is copied, and
+    both if their elements meet many.
     """
     multiplications = prod(int(n) for n in product.kernel.extents.values())
     wanted = [_order(product, element(factor)) for factor in (product.left, product.right)]
-    if multiplications < LARGE or None in wanted:
+    needed = [orders for orders in wanted if orders is not None]
+    if multiplications < LARGE or len(needed) < (2 if precision == REGISTERS else 1):
         return {}
     worth = [
         {name: order}
-        for orders in wanted
-        for name, order in (orders or {}).items()
+        for orders in needed
+        for name, order in orders.items()
         if multiplications >= MEETS * prod(map(int, product.kernel.buffers[name].shape))
     ]
     return {name: order for orders in worth for name, order in orders.items()} if worth else None
