@@ -50,7 +50,7 @@ class There(Attending):
         widest = max(self.e, self.f)
         wanted = tile or tile_of(THERE, self.dtype, widest, self.precision, self.keys)
         held, met = self.size * self.e, self.size * (self.e + self.f)
-        self.tile = fitted(wanted, self.queries, self.keys, held, met, False, target)
+        self.tile = fitted(wanted, self.queries, self.keys, held, met, self.score, False, target)
         self.is_copied = self.tile.copied and self.can_copy(aligned, target)
         self.plain = self.scale > 0 and not self.adds
         self.tiles = -(-self.queries // self.tile.rows)

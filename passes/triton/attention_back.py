@@ -29,7 +29,7 @@ class ToQuery(Attending):
         super().__init__(step)
         both = self.size * (self.e + self.f)
         wanted = tile or tile_of(TO_QUERY, self.dtype, max(self.e, self.f), self.precision, self.keys)
-        self.tile = fitted(wanted, self.queries, self.keys, both, both, False, target)
+        self.tile = fitted(wanted, self.queries, self.keys, both, both, self.score, False, target)
         self.is_copied = self.tile.copied and self.can_copy(aligned, target)
         self.tiles = -(-self.queries // self.tile.rows)
 
@@ -86,7 +86,7 @@ class ToKeyValue(Attending):
         super().__init__(step)
         both = self.size * (self.e + self.f)
         wanted = tile or tile_of(TO_KEY_VALUE, self.dtype, max(self.e, self.f), self.precision, self.queries)
-        self.tile = fitted(wanted, self.queries, self.keys, both, both, True, target)
+        self.tile = fitted(wanted, self.queries, self.keys, both, both, self.size, True, target)
         # descriptors that are made anew for each head of a group have run nowhere
         self.is_copied = self.tile.copied and self.groups == 1 and self.can_copy(aligned, target)
         self.tiles = -(-self.keys // self.tile.columns)

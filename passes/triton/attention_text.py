@@ -38,6 +38,7 @@ class Attending:
         (self.queries, self.width), (self.keys, self.out) = map(_last, (query, value))
         self.e, self.f = (max(16, power_of_two(n)) for n in (self.width, self.out))
         self.dtype, self.size = query.dtype.short, 4 if query.dtype.short == "f32" else 2
+        self.score = 4 if self.dtype == "f32" else 0  # bytes; of halves they go on in registers
         self.is_causal, self.precision = step.attrs["is_causal"], step.attrs["precision"]
         if self.precision not in PRECISIONS:  # it stands in the source
             raise KernelError(f"{step.name}: precision is one of {', '.join(PRECISIONS)}")

@@ -11,6 +11,7 @@ from ..schedules.gpu import IEEE
 from .schedule import power_of_two
 from .target import KIB, Target
 
+FEW_WARPS, SCORES = 4, 256  # warps of a small tile, and the scores that each further one has
 SMALLEST = 16  # rows and columns that a product on tensor cores has
 
 
@@ -28,10 +29,10 @@ class Tile:
     copied: bool = False
 
 
-# By the widest of a query and a value: on the way there, to queries, to keys and values.  Of f32 the first
-# are the quickest of 9 on an H200; the others, and the way back of 256 wide ones, were not measured.
+# By the widest of a query and a value: on the way there, to queries, to keys and values.  Of f32 64 wide the
+# quickest of 22 on an H200 (2026-11-27); the way back of wider ones was not measured.
 SINGLES = {
-    64: (Tile(64, 64, 4, 3), Tile(64, 32, 8, 2), Tile(32, 64, 8, 2)),
+    64: (Tile(128, 32, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
     128: (Tile(64, 32, 8, 3), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
     256: (Tile(32, 16, 8, 3), Tile(32, 16, 8, 2), Tile(16, 32, 8, 2)),
 }
@@ -65,22 +66,31 @@ def tile_of(kernel: int, dtype: str, widest: int, precision: str, met: int) -> T
     return OF_LONG.get((kernel, width), tile) if dtype != "f32" and met >= LONG else tile
 
 
-def fitted(tile: Tile, queries: int, keys: int, held: int, met: int, rows_met: bool, target: Target) -> Tile:
+def fitted(
+    tile: Tile, queries: int, keys: int, held: int, met: int, score: int, rows_met: bool, target: Target
+) -> Tile:
     """The tile, no larger than the scores are, and within the memory that a block has.
 
+    A smaller one has fewer warps: of 64 x 16 by 8 warps, by tf32x3, Triton 3.6 makes code that leaves its
+    memory (an H200, 2026-11-27).
+
     held, met: bytes of what a program keeps for each row (column), and of what it meets for each column
-    (row), in each stage; rows_met: that rows are met.
+    (row), in each stage; score: of a score on its way to a product; rows_met: that rows are met.
     """
     rows = min(tile.rows, max(SMALLEST, power_of_two(queries)))
     columns = min(tile.columns, max(SMALLEST, power_of_two(keys)))
-    tile = replace(tile, rows=rows, columns=columns)
+    if rows * columns < tile.rows * tile.columns:
+        warps = min(tile.warps, max(FEW_WARPS, rows * columns // SCORES))
+        tile = replace(tile, rows=rows, columns=columns, warps=warps)
 
     def shared(tile: Tile) -> int:
         first, second = (tile.columns, tile.rows) if rows_met else (tile.rows, tile.columns)
-        return held * first + met * second * tile.stages + 3 * KIB
+        return held * first + met * second * tile.stages + score * tile.rows * tile.columns + 3 * KIB
 
     while tile.stages > 1 and shared(tile) > target.shared:
         tile = replace(tile, stages=tile.stages - 1)
     while shared(tile) > target.shared and min(tile.rows, tile.columns) > SMALLEST:
-        tile = replace(tile, rows=max(SMALLEST, tile.rows // 2), columns=max(SMALLEST, tile.columns // 2))
+        rows, columns = (max(SMALLEST, n // 2) for n in (tile.rows, tile.columns))
+        warps = min(tile.warps, max(FEW_WARPS, rows * columns // SCORES))
+        tile = replace(tile, rows=rows, columns=columns, warps=warps)
     return tile

@@ -21,7 +21,7 @@ from lamina.passes.pipeline import Options, optimise, to_program
 from lamina.passes.programs.memory_plan import verify
 from lamina.passes.programs.plan_memory import plan_memory
 from lamina.passes.programs.program import Program, Whole
-from lamina.passes.triton.attention_tiles import LONG
+from lamina.passes.triton.attention_tiles import LONG, THERE, TO_KEY_VALUE, TO_QUERY, fitted, tile_of
 from lamina.passes.triton.launches import launch_list
 from lamina.passes.triton.target import ANY, Target
 
@@ -152,3 +152,17 @@ def test_its_tiles_fit_the_memory_that_a_block_has(target):
         case = Attention(dtype, (2,), (512, 512, width, width), target=target)
         for op in OPS[1:]:
             assert compile_code(case.code(op), known).shared <= known.shared
+
+
+@pytest.mark.parametrize("dtype, precision", [("f32", "ieee"), ("f32", "tf32x3"), ("bf16", "ieee")])
+@pytest.mark.parametrize("widest", [64, 128, 256])
+@pytest.mark.parametrize("kernel", [THERE, TO_QUERY, TO_KEY_VALUE])
+def test_small_tiles_have_few_warps(kernel, widest, dtype, precision):
+    """By tf32x3 and 8 warps a tile of 64 x 16 lost an H200."""
+    tile = tile_of(kernel, dtype, widest, precision, 16)
+    for queries, keys in ((64, 16), (16, 64), (40, 10), (10, 40), (1, 1), (2048, 16), (2048, 2048)):
+        small = fitted(tile, queries, keys, 4 * widest, 4 * widest, 4, False, Target.named("sm_90"))
+        whole = small.rows * small.columns == tile.rows * tile.columns
+        assert (
+            small.warps == tile.warps if whole else small.warps <= max(4, small.rows * small.columns // 256)
+        )

@@ -17,8 +17,9 @@ from lamina.passes.programs.image_layout import relayout
 from lamina.passes.programs.program import Array, Call, Program, verify
 from lamina.passes.programs.round_products import round_products, sums_apart
 from lamina.passes.programs.split_calls import split_calls
-from lamina.passes.schedules.gpu import Precision
+from lamina.passes.schedules.gpu import Lanes, Precision
 from lamina.passes.schedules.steps import Schedule
+from lamina.passes.triton.defaults import default_schedule
 from lamina.passes.triton.generate import generate, programs_of
 from lamina.passes.triton.target import Target
 
@@ -60,6 +61,17 @@ def test_factors_of_which_one_has_it_so_are_read_where_they_are(left, right, any
     after = round_products(before, "tf32")
     assert [c.how for c in after.calls] == [ROUNDED]
     same(before, after)
+
+
+def test_factors_of_two_parts_are_copied(any_size):
+    """They don't go through registers: without the copy a product takes twice as long on an H200."""
+    for left, right, copies in (("m,k", "k,n", 1), ("k,m", "n,k", 1), ("m,k", "n,k", 0)):
+        before = product(left, right)
+        after = round_products(before, "tf32x3")
+        assert len(after.calls) == 1 + copies and after.calls[-1].how == Schedule(Precision("tf32x3"))
+        kernel = after.calls[-1].kernel
+        assert all(kernel.buffers[a.buffer].offset(a.index).coefficient("k") == 1 for _, a in kernel.reads)
+        same(before, after)
 
 
 def test_two_that_have_it_otherwise_are_both_copied(any_size):
@@ -114,6 +126,14 @@ def test_one_factor_that_lies_otherwise_is_read_in_registers():
     assert rows.replace("n", "m", 1) in source and columns.replace("m", "n", 1) in source
     (call,) = product("m,k", "n,k").calls
     assert "& -8192" not in generate(call.kernel, ROUNDED).source
+
+
+@pytest.mark.parametrize("left, right, rows", [("k,m", "n,k", "n"), ("m,k", "k,n", "m"), ("m,k", "n,k", "m")])
+def test_other_units_have_the_sum_innermost_in_the_rows(left, right, rows):
+    """A product of 4096 runs at 44 TF/s so on an H200, and at 14 where columns alone have it so."""
+    (call,) = product(left, right, m=512, n=512, k=512).calls
+    lanes = {step.dim: step.axes for step in default_schedule(call.kernel).steps if isinstance(step, Lanes)}
+    assert lanes["m"] == (rows,)
 
 
 def test_a_copy_is_not_copied_again(any_size):
