@@ -99,6 +99,8 @@ class _Layers:
 
     def rounding(self, node: Node) -> Node | None:
         """What quantises to 16 bits and back, which kernels do not store; None for other nodes."""
+        if len(node.inputs) not in (2, 3) or node.domain != STANDARD:
+            return None  # the operator says what is wrong with it
         maker = self.makers.get(node.inputs[0])
         if maker is None or maker.op != "QuantizeLinear" or maker.inputs[1:] != node.inputs[1:]:
             return None

@@ -271,7 +271,9 @@ class Packing:
         """Whether weights of bfloat16 lie in pairs for a few rows, which are read so and widened: as they lie
         for many rows, which matrix registers take, so that programs for both may share them."""
         rows = usual(flat.extents[roles.row]) if roles.row else 1
-        return bool(self.target.matrix) and rows < MATRIX_ROWS and is_narrow(flat, roles.right)
+        if not self.target.matrix or rows >= MATRIX_ROWS or not is_narrow(flat, roles.right):
+            return False
+        return not self.fits_matrices(flat, roles)  # by rows of several axes, say
 
     def bytes_of(
         self, kernel: Kernel, flat: Kernel, roles: Product, axis: str, dtypes: tuple[str, str]

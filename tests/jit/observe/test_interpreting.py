@@ -7,6 +7,7 @@ import copy
 import io
 import sys
 import traceback
+from types import SimpleNamespace
 
 import bytecode_programs
 import logged_programs
@@ -23,7 +24,9 @@ tracebacks.HIDDEN.add(natively.__file__)
 
 
 class Interpreter(Interpreting, natively.Natively):
-    """The loop alone."""
+    """The loop alone: it records nothing."""
+
+    recorder = SimpleNamespace(steps=())
 
 
 def described(error):
