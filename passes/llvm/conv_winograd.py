@@ -301,9 +301,10 @@ class WinogradCode:
             def steps(k: Int, carried: list[Value]) -> list[Value]:
                 return some({one: f.at(at[one], k), many: f.at(at[many], f.i("mul", k, width))}, carried)
 
-            return f.loop(0, inner, step, totals, steps)
+            return f.loop(0, inner, step, totals, steps, aligned=True)
 
-        totals = f.loop(0, self.channels, 1, [self.zero] * (rows * vectors), channel)
+        none, innermost = [self.zero] * (rows * vectors), step == inner
+        totals = f.loop(0, self.channels, 1, none, channel, aligned=innermost)
         for slot, total in enumerate(totals):
             r, w = divmod(slot, vectors)
             f.store(total, f.at("%m", r * self.m_row + w * self.m_vector))

@@ -32,6 +32,9 @@ ELEMENTS |= {"i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u8": "i8", "
 _ATOMS = {"//": "udiv", "min": "slt", "max": "sgt"}  # the words for what a size is made of
 NEUTRAL = {"add": 0, "add nsw": 0, "sub": 0, "mul": 1, "mul nsw": 1, "udiv": 1}  # as second operands
 
+# Loop metadata: the code begins at a line of the cache
+LINE_OF_CODE = '!1 = distinct !{!1, !2}\n!2 = !{!"llvm.loop.align", i32 64}'
+
 LOW, HIGH = Name("%lo"), Name("%hi")  # the units of work that an entry is given
 
 Lines: TypeAlias = "list[str | Lines]"  # of text; those of a list stand where it stands
@@ -186,10 +189,12 @@ class Writer:
         body: Callable[[Name, list[Value]], list[Value]],
         nonempty: bool = True,
         last: int | None = None,
+        aligned: bool = False,
     ) -> list[Value]:
         """for (index = low; index < high; index += step) carried = body(index, carried)
 
         last: the greatest index, where that follows from more than `low` and `high`.
+        aligned: whether its code begins at a line of the cache.
         """
         self.count += 1
         n, before = self.count, self.label
@@ -216,7 +221,10 @@ class Writer:
             results = body(index, inner)
         following = self.name(f"add nsw i64 {index}, {step}")
         again = self.name(f"icmp slt i64 {following}, {high}")
-        self.line(f"br i1 {again}, label %{entry}, label %{after}")
+        told = ", !llvm.loop !1" if aligned else ""
+        if aligned:
+            self.declared["!1"] = LINE_OF_CODE
+        self.line(f"br i1 {again}, label %{entry}, label %{after}{told}")
         phis = [f"  {index} = phi i64 [{low}, %{before}], [{following}, %{self.label}]"]
         phis += [
             f"  {i.text} = phi {i.type} [{c.text}, %{before}], [{r.text}, %{self.label}]"
