@@ -243,7 +243,10 @@ def test_convolutions_share_what_is_before_the_end():
     other = kernel.replace(stages=(*stages, replace(last, value=op("neg", last.value))))
     one, two = (code_of(call_of(k, Schedule(how)), AVX2) for k in (kernel, other))
     assert one.text != two.text and one.beside == two.beside and len(one.beside) > 1
-    assert all(re.match(r"(declare .*\n)*define weak_odr void @winograd_\w+\(", text) for text in one.beside)
+    head = r"((declare|!\d+ =) .*\n)*define weak_odr void @winograd_\w+\("
+    assert all(re.match(head, text) for text in one.beside)
+    loops = [text for text in one.beside if "@winograd_product" in text]
+    assert loops and all(text.count(", !llvm.loop !1") == 1 for text in loops)  # the innermost one
 
 
 # ---- planted bugs
