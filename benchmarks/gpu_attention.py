@@ -94,7 +94,7 @@ SINGLES = tuple(
 WORK = {"there": 4.0, "to queries": 6.0, "to keys and values": 8.0}  # for each score and element of a head
 
 
-def tiles(kernel: str, width: int, dtype: str) -> Iterator[tuple[str, Tile | None]]:
+def tiles(kernel: str, width: int, dtype: str = "bf16") -> Iterator[tuple[str, Tile | None]]:
     yield "as chosen", None
     for rows, columns, warps, stages, copied in SINGLES if dtype == "f32" else TILES[kernel, width]:
         text = f"{rows} x {columns}, {warps} warps, {stages} stages{', copied' * copied}"
