@@ -22,7 +22,7 @@ from ..programs.host_parts import Check, OnHost, check, on_host
 from ..programs.manifest import Manifest
 from ..programs.memory_plan import MemoryPlan, Move, Place, verify
 from ..programs.plan_memory import plan_memory
-from ..programs.program import Alias, Call, Host, Program, Whole
+from ..programs.program import Alias, Call, Program, Whole, is_on_host
 from ..programs.split_calls import split_calls
 from ..programs.with_checks import with_checks
 from .attention import attention_code
@@ -99,7 +99,7 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target) -> Iterator
     steps = plan.program.steps
     for number, step in enumerate(steps):
         yield from _moves(plan, number)
-        if isinstance(step, Host) and not isinstance(step, Whole):
+        if is_on_host(step):
             yield on_host(step, plan.places)
         elif isinstance(step, (Call, Whole)):
             if isinstance(step, Call) and (part := check(step, plan.places, {})) is not None:
