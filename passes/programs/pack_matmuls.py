@@ -32,7 +32,7 @@ from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..kernels.split_reductions import split_reductions
 from ..schedules.choose_blocks import images_together
-from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows
+from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows, of_tiles
 from ..schedules.default import USUAL, balanced_tile, instructions, usual
 from ..schedules.steps import (
     FEWEST_PAIRS,
@@ -395,6 +395,8 @@ class Packing:
             block, by_rows = self.matrix_block(flat, roles, above, weight, (rows, columns))
         inner = [*above, *([row] if row else [])]
         inner.insert(1 if by_rows else 0, roles.column)
+        if not (pairs or narrow or strips) and target.core.steps > 1:
+            steps.append(Unroll(roles.k[-1], target.core.steps))
         steps += [Vectorise(roles.column, vectors), Block(roles.column, columns), Peel(roles.column)]
         if row:
             steps += [*tiles(held), *([Block(row, block)] if block > rows else [])]
@@ -443,13 +445,21 @@ class Packing:
             vectors //= 2
         while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
             vectors //= 2
-        most = registers // (vectors * wide)
+        found = {vectors: registers // (vectors * wide)}
+        if vectors == 2 and not is_alike:
+            found |= {n: registers // (n * wide) for n in range(3, target.core.vectors // wide + 1)}
         if roles.row and strides_of(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
-            most = min(most, 8)
-        is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
-        if is_open:  # of any number few are left
-            return min(most, height), vectors * target.lanes
-        return balanced_tile(height, most, target.core.tile), vectors * target.lanes
+            found = {vectors: min(most, 8) for vectors, most in found.items()}
+        columns = -(-extent[roles.column] // target.lanes)
+        is_open = roles.row is not None and isinstance(
+            flat.extents[roles.row], Dim
+        )  # of any number few are left
+        tiles_ = [
+            (min(most, height) if is_open else balanced_tile(height, most, target.core.tile / n), n)
+            for n, most in found.items()
+        ]
+        rows, vectors = min(tiles_, key=lambda tile: of_tiles(height, columns, *tile, target.core))
+        return rows, vectors * target.lanes
 
     # ---- long sums
     def strips(self, flat: Kernel, roles: Product) -> Strips | None:

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .target import Target
+from .target import Core, Target
 
 WAYS = ("packed", "panels", "dots", "pairs", "plain")  # of equal time the first
 PAGE = 4096  # rows this far apart fall on the same lines of a cache, which holds a dozen of each
 MATRIX_SHARE = 0.3  # of a sum's time in vectors of f32, in matrix registers
+CROWDED = 1024  # rows a multiple of this apart share lines of the nearest cache
+LEAST_SUMS = 8  # of a tile, as additions take four cycles, and two of them are begun in each
 CALL = 300.0  # nanoseconds of one more call
 # Bytes in a nanosecond of a factor whose columns become rows, and are tested one by one: 2 heads of 256 keys
 # of 64 take 6 us, where each of 7 rows takes 1 us by dots (an Intel Xeon with AMX, one thread, 2026-11-27).
@@ -73,7 +75,7 @@ def choose_product(size: Size, ways: Iterable[str], share: float, target: Target
         if way in ("packed", "pairs"):
             spent *= share
         if way == "pairs":  # half of all multiplications are saved, or more of them
-            spent += (CALL + size.batch * size.left / target.core.packs) * size.is_made
+            spent += (CALL + size.batch * size.left / target.core.lays) * size.is_made
             saved = 1 - (MATRIX_SHARE if target.matrix else target.core.pairs)
             spent -= 2 * saved * size.batch * size.multiplied * target.core.muladd
         return spent, WAYS.index(way)
@@ -93,6 +95,21 @@ def goes_by_rows(height: int, size: Size, target: Target) -> bool:
     return left > max(target.core.cache // 2, 2 * size.right)
 
 
+def of_tiles(height: int, columns: int, rows: int, vectors: int, core: Core) -> float:
+    """What the tiles of a product take for a point of its sum, as so many additions of vectors.
+
+    columns: vectors of them; those of the last panel may be fewer.  A tile takes its sums, `core.tile` more,
+    and no less than the cycles after which the next can be added to each: 512 x 512 with 96 columns runs at
+    178 GF/s by 8 x 3, 170 by 12 x 2 and 151 by 6 x 4, with 160 columns at 145, 158 and 139, 32 x 784 with 256
+    at 164, 151 and 154 (medians; an Intel Xeon with AMX, one thread, 2026-11-28).
+    """
+    whole, rest = divmod(columns, vectors)
+    of_row = whole * (max(rows * vectors, LEAST_SUMS) + core.tile)
+    if rest:
+        of_row += max(rows * rest, LEAST_SUMS) + core.tile
+    return -(-height // rows) * of_row
+
+
 def nanoseconds(size: Size, way: str, target: Target) -> float:
     """What a way takes beyond the multiplications, on one thread."""
     core, right = target.core, size.right
@@ -101,7 +118,7 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
     collides = size.pitch is not None and size.pitch % PAGE == 0
     if way == "packed":  # a turned factor is read in as many rows as a panel has columns
         rate = core.packs * min(1.0, 2 * target.lanes / columns) if size.turned else core.packs
-        if size.batch * right >= 4 * core.cache:
+        if size.batch * right >= core.packs_near:
             rate = min(rate, core.packs_far)
         if size.turned and collides:
             rate = min(rate, core.packs_turned)
@@ -113,7 +130,12 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
         if collides and size.depth > core.cache // PAGE:
             return size.batch * again * right / core.collides
         near = size.in_strips and size.pitch is not None and size.pitch % (PAGE // 2) != 0
-        return size.batch * again * right / core.strides if is_far and not near else 0.0
+        if is_far and not near:
+            return size.batch * again * right / min(core.strides, core.again)
+        if size.pitch == columns * size.itemsize:
+            return 0.0  # it lies as if it were packed
+        crowded = size.pitch is not None and size.pitch % CROWDED == 0 and size.pitch > CROWDED
+        return size.batch * again * right / core.again * (1 + crowded)
     if way == "dots":
         spent = size.rows * size.columns * core.lane_sum
         spent += size.rows * right / core.dots_far if is_far else 0.0

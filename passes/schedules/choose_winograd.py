@@ -121,7 +121,7 @@ def _dealt(
     few tiles.
     """
     lanes, cache = target.lanes, target.core.cache
-    positions, rows = (tile + 2) ** 2, 8 if target.registers >= 32 else 6
+    positions, rows = (tile + 2) ** 2, target.core.sums // 2 if target.registers >= 32 else 6
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = not any_number and 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs

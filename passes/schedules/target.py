@@ -25,12 +25,13 @@ class Core:
     a nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
     lines that lie apart.
 
-    Of products of matrices (choose_product.py): packs, packs_far, packs_turned, bytes of a factor that are
-    packed in a nanosecond, where all of them are more than caches hold, and where columns become rows that
-    share the lines of a cache; strides, collides, bytes of a factor that are read once more where it lies,
-    and where its rows share the lines of a cache; dots_far, bytes of a far factor in a nanosecond, times rows
-    of the other; lane_sum, nanoseconds of adding up the lanes of a sum; tile, what a tile of rows takes
-    beside them, as so many of them.
+    Of products of matrices (choose_product.py), bytes of a factor in a nanosecond: packs, that are packed;
+    packs_far, where all of them are at least `packs_near`; packs_turned, where columns become rows that share
+    the lines of a cache; lays, of a left one, that are laid along the sum; again, that are read once more
+    where they lie, in caches; strides, beyond them; collides, where rows share the lines of a cache;
+    dots_far, of a far one, times rows of the other.  lane_sum, nanoseconds of adding up the lanes of a sum.
+    tile, what a tile takes beside its sums, as so many of them; vectors, of columns beside each other in one
+    of many rows, at most; steps, of a sum in an iteration; sums, in a tile of a convolution, at most.
     """
 
     ghz: float
@@ -58,6 +59,12 @@ class Core:
     lane_sum: float
     tile: float
     pairs: float = 0.5
+    packs_near: int = 4 << 20
+    lays: float = 60.0
+    again: float = float("inf")
+    vectors: int = 2
+    steps: int = 1
+    sums: int = 16
 
 
 # How many bytes of a weight are asked for before they are wanted: it comes from memory, once.  With 256 x 256
@@ -92,7 +99,7 @@ ZEN5 = Core(
     collides=60,
     dots_far=1500,
     lane_sum=0.2,
-    tile=1.0,
+    tile=2.0,
 )  # fmt: skip
 
 # Its vectors of 16 go through units of 8: half the multiplications in a nanosecond, 117 GF/s at most.
@@ -105,15 +112,33 @@ ZEN4 = replace(
     packs=37,
     packs_far=12,
     packs_turned=12,
+    lays=37,
     lane_sum=0.4,
-    tile=0.1,
+    tile=0.2,
 )
 
 # Its second cache is twice as large, the lines of a page do not push each other out of it, and adding up the
 # lanes of a sum takes longer (families.py, 2026-11-27).  By hand, the same day: a sum of pairs reaches 104
 # GF/s where one of f32 reaches 185, and matrix registers 430 to 1,000.  Convolutions go by a Zen 5's figures.
+# Six rows of four vectors load 10 registers for 24 additions, twelve of two 14: where somebody else is on the
+# core's second thread, which takes half of the instructions begun, 1024 x 1024 x 1024 runs at 168 GF/s in
+# place of 143.  A factor of 1024 x 256 runs at 180 packed, and at 139 where it lies (medians; 2026-11-28).
 GOLDEN_COVE = replace(
-    ZEN5, cache=2 << 20, packs=120, packs_turned=120, collides=150, lane_sum=0.5, muladd=1 / 185, pairs=1.8
+    ZEN5,
+    cache=2 << 20,
+    packs=30,
+    packs_far=11,
+    packs_near=512 << 10,
+    packs_turned=30,
+    again=300,
+    collides=150,
+    lane_sum=0.5,
+    muladd=1 / 185,
+    pairs=1.8,
+    tile=10.0,
+    vectors=4,
+    steps=2,
+    sums=24,
 )
 
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5.

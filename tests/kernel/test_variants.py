@@ -90,9 +90,11 @@ def test_every_variant_agrees_or_is_refused(name):
 def test_a_unit_has_all_columns_of_a_panel_and_no_more():
     program = pack_matmuls(stated(form("nn", 21, 71, 64), "f32"), TARGET, Options(only="panels"))
     (call,) = program.calls
-    wide = 2 * TARGET.lanes
-    assert f"vectorise(j, 2) block(j, {wide}) peel(j)" in str(call.how)
-    half = parse(str(call.how).replace("vectorise(j, 2)", "vectorise(j)"))
+    vectors = call.how.vectors
+    assert vectors > 1 and f"vectorise(j, {vectors}) block(j, {vectors * TARGET.lanes}) peel(j)" in str(
+        call.how
+    )
+    half = parse(str(call.how).replace(f"vectorise(j, {vectors})", "vectorise(j)"))
     arrays = [np.ones(b.shape, np.float32) for b in call.kernel.inputs]
     with pytest.raises(KernelError, match=f"has the {TARGET.lanes} columns of a panel"):
         run_code(call.kernel, arrays, TARGET, half)
