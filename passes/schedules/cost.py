@@ -6,26 +6,42 @@ import math
 from collections.abc import Iterator
 
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Kernel
+from ...ir.kernel.form import Kernel, Reduce, Stage
 from ...ir.kernel.scalar import Expr, Op, walk
 from ...ir.kernel.types import NUMPY
 from ...ir.kernel.words import VOCABULARY
 from ..kernels.collapse import accesses
-from .steps import Schedule
+from .choose_product import MATRIX_SHARE
+from .steps import Matrix, Pairs, Schedule
 from .target import Core, Target
+
+FEWEST_SUMS, MOST_SUMS = 4, 24  # of a tile that products are counted by; of one at `Core.muladd`
 
 
 def nanoseconds(kernel: Kernel, schedule: Schedule, target: Target) -> float:
     """The larger of what its arithmetic and its memory traffic take."""
     lanes, core = 1 if schedule.vectorised is None else schedule.vectorised.lanes or target.lanes, target.core
     points = math.prod(int(axis.extent) for axis in kernel.parallel)
-    cycles = 0.0
+    spent = 0.0
     for stage in kernel.stages:
-        inner = math.prod(int(axis.extent) for axis in stage.axes)
-        work = 0.5 + sum(_cycles(expr, lanes, core) for expr in walk(*stage.exprs))
-        cycles += points * inner * work / lanes
+        steps = points * math.prod(int(axis.extent) for axis in stage.axes) / lanes
+        addition = _addition(stage, schedule, core)
+        if addition is None:
+            addition = (0.5 + sum(_cycles(expr, lanes, core) for expr in walk(*stage.exprs))) / core.ghz
+        spent += steps * addition
     moved = float(sum(traffic(kernel)))
-    return max(cycles / core.ghz, moved / (core.far if moved > core.cache else core.near))
+    return max(spent, moved / (core.far if moved > core.cache else core.near))
+
+
+def _addition(stage: Stage, schedule: Schedule, core: Core) -> float | None:
+    """The nanoseconds of a vector of a sum of products whose points are in tiles; None for other stages."""
+    if not (isinstance(stage, Reduce) and stage.combine == "sum" and isinstance(stage.value, Op)):
+        return None
+    sums = math.prod(schedule.tiles.values()) * schedule.vectors
+    if stage.value.name != "mul" or sums < FEWEST_SUMS:
+        return None
+    share = MATRIX_SHARE if schedule.has(Matrix) else core.pairs if schedule.has(Pairs) else 1.0
+    return 32 * core.muladd * share * (1 + core.tile / sums) / (1 + core.tile / MOST_SUMS)
 
 
 def traffic(kernel: Kernel) -> Iterator[float]:

@@ -126,6 +126,7 @@ ZEN4 = replace(
 GOLDEN_COVE = replace(
     ZEN5,
     cache=2 << 20,
+    near=40.0,
     packs=30,
     packs_far=11,
     packs_near=512 << 10,

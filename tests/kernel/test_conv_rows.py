@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from image_programs import conv_kernel
-from native import each_level, run_code
+from native import LEVELS_HERE, each_level, run_code
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import interpret, verify
@@ -17,9 +17,9 @@ from lamina.passes.kernels.product import product_of
 from lamina.passes.llvm import generate
 from lamina.passes.llvm.reductions import Reductions
 from lamina.passes.programs.pack_convolution import direct
-from lamina.passes.schedules.steps import Peel, Schedule, Tile
+from lamina.passes.schedules.steps import Collapse, Peel, Schedule, Tile
 from lamina.passes.schedules.steps import parse as schedule
-from lamina.passes.schedules.target import AVX2
+from lamina.passes.schedules.target import AVX2, GOLDEN_COVE
 
 # channels and outputs in vectors (3: three plain channels), sizes, window, and how it moves
 CASES = {
@@ -69,6 +69,25 @@ def test_code_agrees_with_its_kernel(case, target):
     (weight,) = numbers(verify(made.pack), 1)
     (want,), (got,) = interpret(made.pack, weight), run_code(made.pack, [weight], target, made.pack_schedule)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "batch, channels, outs, sizes", [(2, 2, 3, (5, 7)), (1, 1, 4, (7, 7)), (3, 2, 1, (2, 9))]
+)
+def test_places_of_a_whole_image_are_one_axis_where_no_window_is(batch, channels, outs, sizes):
+    for level in LEVELS_HERE:
+        target = replace(level, core=GOLDEN_COVE)
+        image, weight = (
+            (batch, channels * target.lanes, *sizes),
+            (outs * target.lanes, channels * target.lanes),
+        )
+        plain = squeezed(conv_kernel(image, (*weight, 1, 1), residual=True))
+        made = direct(plain, product_of(plain).convolution, target)
+        assert made is not None and made.how.has(Collapse) and not made.how.has(Peel)
+        arrays = numbers(verify(made.kernel))
+        (want,), (got,) = interpret(made.kernel, *arrays), run_code(made.kernel, arrays, target, made.how)
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
+    assert not kernels("1x1, stride", 8, replace(AVX2, core=GOLDEN_COVE)).how.has(Collapse)
 
 
 def test_narrow_images_are_tiled_over_rows():

@@ -13,9 +13,10 @@ from test_kernel_llvm import close
 from lamina.ir.kernel import interpret, parse, verify
 from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.generate import code_of
+from lamina.passes.schedules.cost import nanoseconds
 from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import parse as schedule
-from lamina.passes.schedules.target import AVX512
+from lamina.passes.schedules.target import AVX512, GOLDEN_COVE
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -120,6 +121,25 @@ def test_a_costly_kernel_is_estimated_to_take_longer():
         return phase.nanoseconds
 
     assert cost("x[i]") < cost("exp(x[i])") < cost("lgamma(x[i])")
+
+
+def test_a_product_in_tiles_is_estimated_by_its_additions():
+    """As a product of 256 x 64 x 384 was measured: 66 microseconds, of which 0.5 to 1.5 times are told."""
+    kernel = verify(
+        parse("""\
+kernel k(x: f32[256,64], w: f32[64,384]) -> (y: f32[256,384]) {
+  parallel i:256 j:384
+  t = sum(k:64) (x[i, k] * w[k, j])
+  y[i, j] = t
+}""")
+    )
+
+    def cost(how: str) -> float:
+        return nanoseconds(kernel, schedule(how), replace(AVX512, core=GOLDEN_COVE))
+
+    whole = cost("vectorise(j, 3) tile(i, 8)")
+    assert 33_000 < whole < 99_000
+    assert whole < cost("vectorise(j, 1) tile(i, 8)") < cost("vectorise(j)")
 
 
 def test_what_caches_do_not_hold_is_stored_past_them():

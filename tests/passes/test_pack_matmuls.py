@@ -18,9 +18,10 @@ from lamina.passes.programs import pack_matmuls as module
 from lamina.passes.programs.pack_matmuls import Options, by_columns, pack_matmuls
 from lamina.passes.programs.program import Program
 from lamina.passes.schedules.choose_product import WAYS
-from lamina.passes.schedules.target import AVX2, AVX512, BASELINE
+from lamina.passes.schedules.target import AVX2, AVX512, BASELINE, GOLDEN_COVE
 
 WEIGHT = Options(frozenset((1,)))
+WIDE = replace(AVX512, name="avx512, up to four vectors", core=GOLDEN_COVE)
 
 
 def linear(*shape: int, outs: int, relu: bool = True) -> Program:
@@ -168,6 +169,34 @@ def test_the_figures_of_a_core_decide():
     assert packed == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile"),
+    [
+        (1024, 1024, "vectorise(i1, 4) block(i1, 64) peel(i1) tile(i, 6)"),
+        (1024, 96, "vectorise(i1, 3) block(i1, 48) peel(i1) tile(i, 8)"),
+        (1032, 160, "vectorise(i1, 2) block(i1, 32) peel(i1) tile(i, 12)"),
+        (16, 256, "vectorise(i1, 3) block(i1, 48) peel(i1) tile(i, 8)"),
+    ],
+)
+def test_a_tile_is_of_the_vectors_that_leave_least(rows, columns, tile):
+    """As measured (choose_product.py): of 24 sums, unless rows or columns would then be left over."""
+    (*_, call) = pack_matmuls(linear(rows, 256, outs=columns, relu=False), WIDE, Options(only="packed")).calls
+    assert f"unroll(r, 2) {tile}" in str(call.how)
+
+
+def test_a_factor_is_packed_where_it_would_be_read_often():
+    """Where it lies it is read once for each tile of rows, over lines that push each other out; not where
+    rows are few, and not where a row is one panel."""
+
+    def packs(*sizes: int) -> bool:
+        program = matmul(sizes[:2], sizes[1:])
+        return any(call.name == "pack" for call in pack_matmuls(program, WIDE).calls)
+
+    assert packs(1024, 64, 500) and packs(1024, 512, 512)
+    assert not packs(64, 256, 256) and not packs(1024, 64, 64)
+    assert not any(call.name == "pack" for call in pack_matmuls(matmul((1024, 64), (64, 500)), AVX512).calls)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", [linear(20, 40, outs=50), matmul((20, 40), (40, 50))], ids=["nt", "nn"])
 def test_every_way_computes_the_same(program, way):
@@ -284,7 +313,7 @@ def test_code_for_rows_that_add_up_is_refused():
 @pytest.mark.parametrize("seed", range(40))
 def test_random_products_keep_their_meaning(seed):
     before, options = random_products(seed)
-    for target in (AVX512, AVX2, BASELINE):
+    for target in (AVX512, WIDE, AVX2, BASELINE):
         check(before, pack_matmuls(before, target, options), seed)
 
 
