@@ -36,8 +36,8 @@ from .weight_data import Weights, hash_of, packed
 
 # Functions of the C library that code may call; what it calls besides is of libm.
 OF_LIBC = {
-    "malloc", "free", "memcpy", "memset", "memmove", "syscall", "sched_yield", "getpid", "sigprocmask",
-    "pthread_create", "pthread_join", "open", "lseek", "mmap", "munmap", "close",
+    "malloc", "free", "memcpy", "memset", "memmove", "syscall", "sched_yield", "sched_getcpu", "getpid",
+    "sigprocmask", "pthread_create", "pthread_join", "open", "lseek", "mmap", "munmap", "close",
 }  # fmt: skip
 
 MOST = (1 << 31) - (1 << 27)  # bytes of weights that code reaches, with itself between

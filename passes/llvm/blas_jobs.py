@@ -165,7 +165,7 @@ back:
 share:
   %served.at = getelementptr i8, ptr %world, i64 {SERVED}
   %served = atomicrmw add ptr %served.at, i64 1 monotonic
-  call void @{POOL}_begin(ptr %pool, ptr @{PREFIX}_job, ptr %call, i64 %units, i64 1, i64 %units)
+  call void @{POOL}_begin(ptr %pool, ptr @{PREFIX}_job, ptr %call, i64 %units, i64 %units)
   call void @{PREFIX}_one(ptr %call, i64 0)
 {platform.clock.format(name="%now")}
   %keen = add i64 %now, {KEENNESS - 1}

@@ -153,8 +153,9 @@ class Platform:
     triple: LLVM's name of it.  fence: the intrinsic that makes stores past the caches seen by who is told of
     them; none where the atomic words that tell him order those stores too.  Of the thread pool (pool.py):
     pause, what a thread does that waits for another, as an instruction; clock, the instructions that make
-    `{name}` the ticks of a clock, two to four in a nanosecond; declared, what both need; futex, the system
-    call's number.  The relocations of an object follow from what it says itself (elf.py).
+    `{name}` the ticks of a clock, two to four in a nanosecond; declared, what both need; futex, affinity, the
+    numbers of system calls, the latter of those that say on which processors a thread may run, and ask.  The
+    relocations of an object follow from what it says itself (elf.py).
     """
 
     triple: str
@@ -163,6 +164,7 @@ class Platform:
     clock: str
     declared: str
     futex: int
+    affinity: tuple[int, int]
 
     @property
     def machine(self) -> str:
@@ -179,6 +181,7 @@ X86_64 = Platform(
 declare i64 @llvm.readcyclecounter()
 declare void @llvm.x86.sse2.pause()""",
     futex=202,
+    affinity=(203, 204),
 )
 
 # Stores past the caches are ordered by a release, as all stores are.  The clock ticks 24 million to a billion
@@ -199,6 +202,7 @@ declare i64 @llvm.read_register.i64(metadata)
 declare void @llvm.aarch64.isb(i32)
 !0 = !{!"CNTFRQ_EL0"}""",
     futex=98,
+    affinity=(122, 123),
 )
 
 

@@ -71,7 +71,7 @@ int main(void) {
     while (round < ROUNDS || !woken) {
         need(time(NULL) < end, "workers that slept took part in time");
         int slept = round % 20 == 0;
-        while (slept && asleep() < THREADS - 1 && time(NULL) < end) usleep(1000);
+        while (slept && !asleep() && time(NULL) < end) usleep(1000);
         if (round == 20) rest();
         before = __atomic_load_n(&helped, __ATOMIC_RELAXED);
         lamina_pool_launch(pool, note, NULL, UNITS, INT64_C(1) << 40, INT64_C(1) << 30);

@@ -201,10 +201,40 @@ def test_the_process_ends_with_workers_alive():
     assert (done.stdout, done.stderr, done.returncode) == ("3\n", "", 0)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")
+def test_a_worker_leaves_the_processor_that_its_work_comes_from():
+    """And may run on all of them as before; not where there is no other."""
+    text = layout.text(host_target().platform)
+    private = f"define internal void @{layout.PREFIX}_aside("
+    assert text.count(private) == 1
+    team = Team(1, text.replace(private, private.replace("internal ", "")))
+    aside = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(team.library.address(f"{layout.PREFIX}_aside"))
+    place = ctypes.c_int32.from_address(team.pool.address + layout.PLACE)
+    everywhere, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu
+    left = 0
+    try:
+        for _ in range(20):  # the scheduler may move a thread at any time
+            place.value = min(everywhere)
+            os.sched_setaffinity(0, {place.value})
+            aside(team.pool.address)
+            assert here() == place.value and os.sched_getaffinity(0) == {place.value}
+            os.sched_setaffinity(0, everywhere)
+            if here() == place.value:
+                aside(team.pool.address)
+                left += here() != place.value
+            assert os.sched_getaffinity(0) == everywhere
+    finally:
+        os.sched_setaffinity(0, everywhere)
+    assert left > 10
+
+
 PLANTED = {
     "the caller does not wait": ("%all = icmp eq i64 %count, %chunks", "%all = icmp eq i64 0, 0"),
-    "beyond the units": ("%hi = call i64 @llvm.umin.i64(i64 %end, i64 %units)", "%hi = add i64 %end, 0"),
-    "a chunk too few": ("%over = add i64 %units, %chunk", "%over = add i64 %units, 0"),
+    "beyond the units": ("%hi = udiv i64 %end, %chunks", "%hi = add i64 %lo, 100"),
+    "a unit too few": (
+        "%lo = udiv i64 %low, %chunks",
+        "%lo.of = udiv i64 %low, %chunks\n  %lo = add i64 %lo.of, 1",
+    ),
     "a chunk that two threads hold": (
         "%ticket = atomicrmw add ptr %pool, i64 1 acquire",
         "%ticket = load atomic i64, ptr %pool monotonic, align 8\n  %plus = add i64 %ticket, 1\n"
