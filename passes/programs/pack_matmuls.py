@@ -100,6 +100,7 @@ UNITS = 16  # of work, so many that a sum is cut in no more parts
 OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
 PACKED_ROWS = 64  # of a panel of pairs in a unit of work
 MATRIX_ROWS = 8  # that are worth a matrix register
+MOST_VECTORS = 8  # of columns beside each other in a tile
 
 
 @dataclass(frozen=True)
@@ -440,21 +441,22 @@ class Packing:
         # Narrow weights lie alike for any number of rows: programs for one and for many may share them.
         is_alike = made_of_bytes(flat, roles) or is_narrow(flat, roles.right)
         many = max(height, USUAL) if is_alike else height
-        vectors = 8
+        vectors = MOST_VECTORS
         while vectors > 1 and vectors * wide * min(many, registers // (2 * wide)) > registers:
             vectors //= 2
         while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
             vectors //= 2
+        is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
         found = {vectors: registers // (vectors * wide)}
-        if vectors == 2 and not is_alike:
-            found |= {n: registers // (n * wide) for n in range(3, target.core.vectors // wide + 1)}
+        if target.core.vectors > 2 and vectors < MOST_VECTORS and not is_alike:
+            for count in range(3, MOST_VECTORS):
+                most = registers // (count * wide)
+                if count * wide <= target.core.vectors or height <= most and not is_open:
+                    found[count] = most
         if roles.row and strides_of(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
             found = {vectors: min(most, 8) for vectors, most in found.items()}
         columns = -(-extent[roles.column] // target.lanes)
-        is_open = roles.row is not None and isinstance(
-            flat.extents[roles.row], Dim
-        )  # of any number few are left
-        tiles_ = [
+        tiles_ = [  # of any number of rows few are left
             (min(most, height) if is_open else balanced_tile(height, most, target.core.tile / n), n)
             for n, most in found.items()
         ]
