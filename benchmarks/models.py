@@ -252,8 +252,11 @@ def draw(tables: list[dict[str, Any]], path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         threads = next(part for part in table["head"].split(", ") if part.endswith(("thread", "threads")))
         axes.set_title(f"{threads}; {means(table)}".replace(", batch 8", ",\nbatch 8"), fontsize=7)
-    panels[0][-1].legend(fontsize=8, loc="lower right")
-    figure.tight_layout()
+    handles = {label: dot for axes in panels[0] for dot, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(
+        handles.values(), handles, fontsize=8, loc="lower center", ncols=len(handles), frameon=False
+    )
+    figure.tight_layout(rect=(0, 0.025, 1, 1))
     figure.savefig(path, dpi=110)
 
 
