@@ -223,7 +223,7 @@ def test_layers_that_no_scheme_has_say_why():
 @pytest.mark.parametrize("inplace", [False, True])
 def test_what_weights_alone_say_is_computed_once(scheme, inplace):
     """No weight counts as memory that others may write: what is packed of it would be packed at each call."""
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 64)).eval()
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)).eval()
     data = [lamina.randn(4, 64)] if scheme == "int8" else None
     small = lamina.quantize(model, data, scheme=scheme, inplace=inplace)
     for module in (model, small):
