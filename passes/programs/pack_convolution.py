@@ -227,7 +227,7 @@ def _tall_tile(place: Axis, blocks: int, target: Target) -> Tile:
         if blocks % vectors == 0
         for rows in range(1, min(height, core.sums // vectors) + 1)
     ]
-    rows, vectors = min(fits, key=lambda tile: of_tiles(height, blocks, *tile, core))
+    rows, vectors = min(fits, key=lambda tile: of_tiles(height, blocks, tile, core))
     return Tile({place.name: rows}, vectors)
 
 

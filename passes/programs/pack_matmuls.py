@@ -460,7 +460,7 @@ class Packing:
             (min(most, height) if is_open else balanced_tile(height, most, target.core.tile / n), n)
             for n, most in found.items()
         ]
-        rows, vectors = min(tiles_, key=lambda tile: of_tiles(height, columns, *tile, target.core))
+        rows, vectors = min(tiles_, key=lambda tile: of_tiles(height, columns, tile, target.core))
         return rows, vectors * target.lanes
 
     # ---- long sums

@@ -95,14 +95,15 @@ def goes_by_rows(height: int, size: Size, target: Target) -> bool:
     return left > max(target.core.cache // 2, 2 * size.right)
 
 
-def of_tiles(height: int, columns: int, rows: int, vectors: int, core: Core) -> float:
+def of_tiles(height: int, columns: int, tile: tuple[int, int], core: Core) -> float:
     """What the tiles of a product take for a point of its sum, as so many additions of vectors.
 
-    columns: vectors of them; those of the last panel may be fewer.  A tile takes its sums, `core.tile` more,
-    and no less than the cycles after which the next can be added to each: 512 x 512 with 96 columns runs at
-    178 GF/s by 8 x 3, 170 by 12 x 2 and 151 by 6 x 4, with 160 columns at 145, 158 and 139, 32 x 784 with 256
-    at 164, 151 and 154 (medians; an Intel Xeon with AMX, one thread, 2026-11-28).
+    columns: vectors of them; those of the last panel may be fewer.  tile: its rows and vectors; it takes its
+    sums, `core.tile` more, and no less than the cycles after which the next can be added to each: 512 x 512
+    with 96 columns runs at 178 GF/s by 8 x 3, 170 by 12 x 2 and 151 by 6 x 4, with 160 columns at 145, 158
+    and 139, 32 x 784 with 256 at 164, 151 and 154 (medians; an Intel Xeon with AMX, one thread, 2026-11-28).
     """
+    rows, vectors = tile
     whole, rest = divmod(columns, vectors)
     of_row = whole * (max(rows * vectors, LEAST_SUMS) + core.tile)
     if rest:
