@@ -26,8 +26,8 @@ from .compiler import compiled
 SPIN = 8000
 # A fork is worth its while where each thread gets this many fork-joins' worth of work, as schedules/cost.py
 # tells it.  No more than MOST_GRAIN where a fork seems dearer or could not be measured: on an Intel Xeon with
-# cores far from each other (600 ns, 23,000 while one sleeps) a DS-CNN on eight images takes 162 microseconds
-# in place of 231, and an MLP 20 % less than with a grain four times as large (2026-11-28).
+# cores far from each other (600 ns, 23,000 while one sleeps) a DS-CNN on eight images takes 206 microseconds
+# by 7,000 in place of 232 by 27,500, and an MLP 25 in place of 33 (2026-11-28).
 GRAIN_PER_FORK = 20
 LEAST_GRAIN, MOST_GRAIN = 2_500, 6_000  # nanoseconds
 MEASURED_FOR = 3_000_000  # nanoseconds at most: as long as a thread just made may take to run

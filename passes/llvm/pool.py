@@ -204,19 +204,23 @@ define internal i1 @{PREFIX}_open(i64 %ticket) alwaysinline nounwind {{
   ret i1 %some
 }}
 
-; Tell the workers that something changed.
+; Tell the workers that something changed.  The word changes after a sleeper is claimed: who said before that
+; he may sleep has read the old word, and the futex refuses or wakes him; who says it later is claimed next.
 define internal void @{PREFIX}_notify(ptr %pool, i32 %word) nounwind {{
 entry:
   %wake = getelementptr i8, ptr %pool, i64 {WAKE}
-  store atomic i32 %word, ptr %wake seq_cst, align 4
   %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
   %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
   %any = icmp ne i32 %asleep, 0
-  br i1 %any, label %claim, label %end
+  br i1 %any, label %claim, label %change
 claim:
   ; a processor that has slept takes a millisecond to come: one launch in that time asks for it, not each
   %taken = atomicrmw xchg ptr %sleepers, i32 0 seq_cst
-  %mine = icmp ne i32 %taken, 0
+  br label %change
+change:
+  %claimed = phi i32 [0, %entry], [%taken, %claim]
+  store atomic i32 %word, ptr %wake seq_cst, align 4
+  %mine = icmp ne i32 %claimed, 0
   br i1 %mine, label %rouse, label %end
 rouse:
   %r = call i64 (i64, ...) {_futex(platform, _WAKE_UP, 1 << 30)}
