@@ -228,6 +228,53 @@ def test_a_worker_leaves_the_processor_that_its_work_comes_from():
     assert left > 10
 
 
+def orders(one: list[str], other: list[str]) -> Iterator[list[str]]:
+    """All in which the steps of two threads may come."""
+    if not (one and other):
+        yield one + other
+        return
+    yield from ([one[0], *rest] for rest in orders(one[1:], other))
+    yield from ([other[0], *rest] for rest in orders(one, other[1:]))
+
+
+def in_turn(text: str, steps: dict[str, str]) -> list[str]:
+    """The steps in the order in which a function's text has them."""
+    assert all(text.count(step) == 1 for step in steps.values())
+    return sorted(steps, key=lambda name: text.index(steps[name]))
+
+
+def test_no_worker_sleeps_whom_no_launch_will_wake():
+    """A model of what the two write and read, in the order of the pool's text, in every order of both."""
+    text = layout.text(host_target().platform)
+    begin, end = text.index(f"@{layout.PREFIX}_notify("), text.index(f"define void @{layout.PREFIX}_launch(")
+    steps = {"claim": "atomicrmw xchg ptr %sleepers", "word": "store atomic i32 %word", "rouse": "@syscall("}
+    launch = ["ticket", *in_turn(text[begin:end], steps), "done"]  # whose chunks the caller does alone
+    begin, end = text.index("\nsleep:"), text.index("\nawake:")
+    steps = {"read": "%w = load", "say": "store atomic i32 1", "look": "%t2 = load", "wait": "@syscall("}
+    worker = in_turn(text[begin:end], steps)
+    for order in orders(launch, worker):
+        word = read = said = claimed = 0
+        is_open = stays = asleep = False
+        for step in order:
+            if step in ("ticket", "done"):
+                is_open = step == "ticket"
+            elif step == "claim":
+                said, claimed = 0, said
+            elif step == "word":
+                word = 1
+            elif step == "rouse":
+                asleep = asleep and not claimed
+            elif step == "read":
+                read = word
+            elif step == "say":
+                said = 1
+            elif step == "look":
+                stays = is_open
+            elif step == "wait":
+                asleep = not stays and word == read
+        assert said or not asleep, order
+
+
 PLANTED = {
     "the caller does not wait": ("%all = icmp eq i64 %count, %chunks", "%all = icmp eq i64 0, 0"),
     "beyond the units": ("%hi = udiv i64 %end, %chunks", "%hi = add i64 %lo, 100"),
