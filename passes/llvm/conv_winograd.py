@@ -14,7 +14,7 @@ from ...ir.kernel.form import Kernel, Reduce
 from ..kernels.winograd import TAPS, shape_of, weight_transform
 from ..schedules.choose_winograd import STACK, apart
 from ..schedules.steps import Schedule, Vectorise, Winograd
-from ..schedules.target import AHEAD, Target
+from ..schedules.target import AHEAD, LINE, Target
 from .code import Code, Phase
 from .conv_function import Contract, Function
 from .emit import Emitter
@@ -23,6 +23,7 @@ from .winograd_transforms import combination, input_transform, output_transform
 from .writer import HIGH, LOW, Point, Value, Writer
 
 STEPS = 4  # of a sum over a block of channels, written out
+ASKED_FOR = -(1 << 62)  # floats behind a pointer from which nothing may be loaded, wherever it points
 UNNAMED = "unnamed"  # the functions while their text is hashed
 # What functions are given: strides of the image, and where a result is.
 ROW, COLUMN, K, Y, X, N = map(Name, ("%row", "%column", "%k", "%y", "%x", "%n"))
@@ -266,6 +267,18 @@ class WinogradCode:
         return first, f.i("mul", row, self.how.tile), f.i("mul", column, self.how.tile)
 
     # ---- M
+    @property
+    def shares(self) -> int:
+        """The parts of a block, each of which asks for a share of U at the next position (next_panel.py)."""
+        return 1 if self.open else len(balanced(self.rows, self.how.rows))
+
+    def next(self, f: Function, weights: str, part: int) -> list[str]:
+        """What of U a part of a block asks for; one alone reads it, and asks for what is close."""
+        if self.how.images:
+            return []
+        share = self.u_position * part // self.shares
+        return [f.at(weights, self.u_position + share if self.shares > 1 else AHEAD // 4)]
+
     def product(self, rows: int) -> None:
         """M = V U at one position, for so many rows of a chunk, held in registers."""
         lanes, vectors, width = self.lanes, self.how.vectors, self.how.vectors * self.lanes
@@ -276,16 +289,19 @@ class WinogradCode:
         floats[one] += rows * inner
         floats[many] += inner * width
         floats["%m"] = (rows - 1) * self.m_row + (vectors - 1) * self.m_vector + lanes
-        f = self.function(Contract(floats))
+        asks = {} if self.how.images else {"%next": ASKED_FOR}  # a weight comes from memory
+        f, shares = self.function(Contract(floats | asks)), self.shares
+        lines = max(1, step * width * 4 // LINE)
+        every = next(n for n in range(min(lines, shares), 0, -1) if lines % n == 0)
 
         def some(at: dict[str, str], totals: list[Value]) -> list[Value]:
             totals = list(totals)
             for k in range(step):
                 places = range(k * width, (k + 1) * width, lanes)
                 values = [f.load(f.at(at[many], place)) for place in places]
-                if not self.how.images:  # a weight comes from memory
-                    for place in places:
-                        f.prefetch(f.at(at[many], place + AHEAD // 4))
+                for place in places if asks else ():
+                    if place * 4 % (LINE * every) == 0:
+                        f.prefetch(f.at(at["%next"], place // shares), level=min(2, shares))
                 for r in range(rows):
                     x = f.splat(f.at(at[one], r * inner + k))
                     for w in range(vectors):
@@ -295,11 +311,14 @@ class WinogradCode:
 
         def channel(c: Int, totals: list[Value]) -> list[Value]:
             at = {name: f.at(name, f.i("mul", c, stride)) for name, stride in strides.items()}
+            at |= {name: f.at(name, f.i("sdiv", f.i("mul", c, self.u_channel), shares)) for name in asks}
             if step == inner:
                 return some(at, totals)
 
             def steps(k: Int, carried: list[Value]) -> list[Value]:
-                return some({one: f.at(at[one], k), many: f.at(at[many], f.i("mul", k, width))}, carried)
+                here = {one: f.at(at[one], k), many: f.at(at[many], f.i("mul", k, width))}
+                here |= {name: f.at(at[name], f.i("sdiv", f.i("mul", k, width), shares)) for name in asks}
+                return some(here, carried)
 
             return f.loop(0, inner, step, totals, steps, aligned=True)
 
@@ -368,9 +387,10 @@ class WinogradCode:
         def position(k: Int) -> None:
             at, to = f.at(v, f.i("mul", k, self.v_position)), f.at(m, f.i("mul", k, self.m_position))
             weights, first = f.at(u, f.i("mul", k, self.u_position)), 0
-            for part in balanced(rows, self.how.rows):  # several are of tiles
+            for number, part in enumerate(balanced(rows, self.how.rows)):  # several are of tiles
                 offset = first * self.lanes
-                self.call(f, f"product{part}", [f.at(at, offset), weights, f.at(to, offset)])
+                given = [f.at(at, offset), weights, f.at(to, offset), *self.next(f, weights, number)]
+                self.call(f, f"product{part}", given)
                 first += part
 
         f.each(0, self.n**2, position)
@@ -392,7 +412,8 @@ class WinogradCode:
                 def of_size(tiles: int) -> None:
                     with f.ranges.given(first, 0, self.block - tiles):  # a part ends with the block at most
                         offset = f.i("mul", first, self.lanes)
-                        self.call(f, f"product{tiles}", [f.at(at, offset), weights, f.at(to, offset)])
+                        given = [f.at(at, offset), weights, f.at(to, offset), *self.next(f, weights, 0)]
+                        self.call(f, f"product{tiles}", given)
 
                 def at_most(tiles: int) -> None:
                     if tiles == 1:

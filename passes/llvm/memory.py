@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...ir.dims import Dim, is_at_least
 from ...ir.errors import KernelError, Unsayable
@@ -12,12 +13,11 @@ from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
 from ..schedules.default import can_transpose
 from ..schedules.steps import NEIGHBOURS, Schedule
-from ..schedules.target import Target
+from ..schedules.target import LINE, Target
 from .expressions import Expressions
+from .next_panel import NextPanel, next_panel
 from .ranges import OPEN, Int, Name, Range
 from .writer import ELEMENTS, Point, Value, suffix, type_of
-
-LINE = 64  # bytes of a cache line
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Memory(Expressions):
         self.held: frozenset[tuple[Read, int]] = frozenset()  # dimensions that open loops keep inside
         self.copied: dict[str, CopiedStrip] = {}  # by buffer: what is read from a copy of it
         self.panels: dict[str, Int] = {}  # axis -> the number of the panel that a unit works on
+        self.begins: Point = {}  # axis -> where the tile begins that is worked on, of a unit of several
 
     # ---- what stays inside
     def stays_inside(
@@ -180,8 +181,8 @@ class Memory(Expressions):
         base, constant, lanes, spread = self.offsets(buffer, access.index, point)
         self.stays_inside(access, buffer, access.index, point, self.guarded(access, point))
         element, start = ELEMENTS[dtype], f"%{buffer.name}.ptr"
-        if ahead := self.schedule.ahead.get(access.buffer):
-            self.prefetch(self.address("i8", self.address(element, start, base, constant), 0, ahead))
+        if access.buffer in self.asked:
+            self.ask(access, buffer, self.address(element, start, base, constant), constant, point)
         scalar_guard, lane_guard = self.guards(access, point)
         other = self.constant(0 if access.other is None else access.other.value, dtype)
         if spread is None and lanes == 0 and lane_guard is None:
@@ -241,8 +242,7 @@ class Memory(Expressions):
                 raise Unsayable(f"{self.kernel.name}: {access} are no pairs of lanes", str(self.schedule))
             lanes = self.lanes if step else 0
             address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
-            if ahead := self.schedule.ahead.get(access.buffer):
-                self.prefetch(self.address("i8", address, 0, ahead))
+            self.ask(access, buffer, address, constant, point)
         return self.read(address, "i32", lanes, NUMPY[buffer.dtype].itemsize)
 
     def address_packed(self, access: Read, buffer: Buffer, point: Point, along: int) -> str:
@@ -266,10 +266,49 @@ class Memory(Expressions):
         base = self.sum(self.times(number, self.size(buffer.strides[dim])), base)
         constant += first * int(buffer.strides[along])
         address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
-        ahead = self.schedule.ahead.get(access.buffer)
-        if ahead and constant * NUMPY[buffer.dtype].itemsize % LINE == 0:  # each line of a panel once
-            self.prefetch(self.address("i8", address, 0, ahead))
+        if constant * NUMPY[buffer.dtype].itemsize % LINE == 0:  # each line of a panel once
+            self.ask(access, buffer, address, constant, point)
         return address
+
+    # ---- what is read later
+    @cached_property
+    def asked(self) -> set[str]:
+        """The buffers that are asked for beforehand."""
+        return {*self.schedule.ahead, *self.schedule.next_panels}
+
+    def ask(self, access: Read, buffer: Buffer, address: str, constant: int, point: Point) -> None:
+        """Ask for what the schedule says is read later, where a line of the buffer is read.
+
+        constant: the part of the address that is known.
+        """
+        if ahead := self.schedule.ahead.get(access.buffer):
+            self.prefetch(self.address("i8", address, 0, ahead))
+        if access.buffer in self.next_panels:
+            self.ask_for_panel(self.next_panels[access.buffer], access, buffer, address, constant, point)
+
+    @cached_property
+    def next_panels(self) -> dict[str, NextPanel]:
+        """How the next panel of a buffer is asked for."""
+        found = {b: next_panel(self.kernel, self.schedule, b) for b in self.schedule.next_panels}
+        return {buffer: panel for buffer, panel in found.items() if panel is not None}
+
+    def ask_for_panel(
+        self, panel: NextPanel, access: Read, buffer: Buffer, address: str, constant: int, point: Point
+    ) -> None:
+        """Ask for a line of the next panel, or not, so that all tiles together ask for all of its lines: a
+        tile for those from where it begins among all places."""
+        itemsize = NUMPY[buffer.dtype].itemsize
+        if constant * itemsize % (panel.every * LINE):
+            return
+        terms = buffer.offset(access.index).terms
+        read, _ = self.linear(Affine(tuple(term for term in terms if term[0] in panel.summed)), point)
+        read, known = self.times(read, itemsize), constant * itemsize % panel.nbytes
+        begins = {axis: self.begins.get(axis, (point[axis][0], 0)) for axis in panel.place.names}
+        base, first = self.linear(panel.place, begins)
+        place = self.times(self.sum(base, first), panel.nbytes)
+        begun = self.sum(self.integer("udiv", place, panel.of), self.integer("udiv", read, panel.tiles))
+        onward = panel.nbytes - known + known // panel.tiles
+        self.prefetch(self.address("i8", address, self.minus(begun, read), onward), level=2)
 
     def load_copied(self, access: Read, buffer: Buffer, point: Point) -> Value:
         """An element of a strip's copy."""

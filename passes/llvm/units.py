@@ -175,6 +175,7 @@ class Units(Emitter):
 
         def tile(base: Int, first: int = 0) -> None:
             at = [p | {axis: (base, first + k)} for k in range(size) for p in points]
+            self.begins[axis] = base, first
             self.tiles(rest, corner, at, act)
 
         if isinstance(extent, Dim):

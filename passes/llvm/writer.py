@@ -483,9 +483,9 @@ class Writer:
         align = align or NUMPY[dtype].itemsize
         return self.ssa(f"load {type_of(dtype, lanes)}, ptr {address}, align {align}", dtype, lanes)
 
-    def prefetch(self, address: str) -> None:
-        """Ask for a cache line, to be read, into the nearest cache."""
-        hints = [self.constant(n, "i32") for n in (0, 3, 1)]
+    def prefetch(self, address: str, level: int = 1) -> None:
+        """Ask for a cache line, to be read, into the nearest cache or that of a further level."""
+        hints = [self.constant(n, "i32") for n in (0, 4 - level, 1)]
         self.line(self.call("llvm.prefetch.p0", "void", [Value(address, "ptr"), *hints]))
 
 

@@ -29,7 +29,7 @@ from ...ir.kernel.types import NUMPY
 from ..kernels.blocking import CHANNEL, block, can_block, fresh, split_axis
 from ..kernels.collapse import collapsed
 from ..kernels.product import Convolution
-from ..schedules.choose_blocks import images_together
+from ..schedules.choose_blocks import asked_for, images_together, is_far
 from ..schedules.choose_product import of_tiles
 from ..schedules.steps import (
     Block,
@@ -37,16 +37,16 @@ from ..schedules.steps import (
     Collapse,
     Pairs,
     Peel,
-    Prefetch,
     Schedule,
     Vectorise,
     tiles,
     unrolls,
 )
-from ..schedules.target import AHEAD, Target
+from ..schedules.target import Target
 
 ROW_SUMS = 16  # of a tile along a row, at most
 UNIT = 56  # places of an image in a unit of work, about
+SHARE = 1 / 8  # of the second cache, at most, for a panel of a weight from beyond it
 MOST_TAPS = 16  # along a row, for code that knows of each whether it lies in the image
 
 
@@ -89,7 +89,10 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
     by_rows = guarded or int(new.extents[roles.places[-1]]) >= 4
     place = None if rounds else _place_of_images(new, roles, target)
     blocks = int(new.extents[out])
-    tile = _tall_tile(place, blocks, target) if place else register_tile(new, roles, blocks, target, by_rows)
+    if place:
+        tile = _tall_tile(place, blocks, _nbytes(new, roles.weight), target)
+    else:
+        tile = register_tile(new, roles, blocks, target, by_rows)
     order, beside = [out], {}
     if tile.vectors > 1:
         new, outer, inner = split_axis(new, out, tile.vectors)
@@ -110,15 +113,18 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
     whole = [last] if guarded and last and int(new.extents[last]) <= MOST_TAPS else []
     step = steps(new, [axis for axis in summed if not guarded or axis not in upper], tile.size, whole)
     places, across = tile.places | beside, roles.places[-1]
+    height = prod(int(new.extents[axis]) for axis in roles.places)
+    readers = -(-height // prod(tile.places.values()))
+    ahead = asked_for(weight, order[0], _nbytes(new, weight), int(new.extents[order[0]]), readers, target)
     how = Schedule(*map(Pairs, pairs), Vectorise(lane), *tiles(places), *unrolls(step))
     if place:
         size = tile.places[place.name]
         rows = Block(place.name, size * max(1, UNIT // size))
-        how = Schedule(Collapse(), *how.steps, rows, Prefetch(weight, AHEAD))
+        how = Schedule(Collapse(), *how.steps, rows, ahead)
     elif by_rows:
         row = int(new.extents[across])
         by = [Block(across, row), Peel(across), Bound()]
-        how = Schedule(*how.steps, *by, Prefetch(weight, AHEAD))
+        how = Schedule(*how.steps, *by, ahead)
     square = {channel_lane: lanes} if channel_lane and not pairs else dict.fromkeys(pairs, 2)
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 
@@ -131,15 +137,17 @@ def _images_first(
     images = kernel.extents.get(batch or "", 1)
     if batch is None or roles.depthwise or not isinstance(images, int):
         return kernel, [batch]
-    image, weight = (
-        prod(map(int, buffer.shape)) * NUMPY[buffer.dtype].itemsize
-        for buffer in (kernel.buffers[roles.input], kernel.buffers[packed])
-    )
+    image, weight = _nbytes(kernel, roles.input), _nbytes(kernel, packed)
     together = images_together(image // max(1, images), weight, int(kernel.extents[panel]), images, target)
     if together < 2:
         return kernel, [batch, None] if together else [batch]
     kernel, *both = split_axis(kernel, batch, together)
     return kernel, [*both]
+
+
+def _nbytes(kernel: Kernel, buffer: str) -> int:
+    array = kernel.buffers[buffer]
+    return prod(map(int, array.shape)) * NUMPY[array.dtype].itemsize
 
 
 def by_channels(kernel: Kernel, roles: Convolution, target: Target) -> Schedule:
@@ -218,13 +226,17 @@ def _place_of_images(kernel: Kernel, roles: Convolution, target: Target) -> Axis
     return places[0] if places[0].extent == whole else None
 
 
-def _tall_tile(place: Axis, blocks: int, target: Target) -> Tile:
-    """The tile of places of a whole image that takes least: a product of matrices."""
+def _tall_tile(place: Axis, blocks: int, weight: int, target: Target) -> Tile:
+    """The tile of places of a whole image that takes least: a product of matrices.
+
+    weight: bytes of all of it.  The panels of one from afar are small, so that two of them stay near.
+    """
     height, core = int(place.extent), target.core
+    most = SHARE * core.cache * blocks // weight if is_far(weight, target) else blocks
     fits = [
         (rows, vectors)
         for vectors in (4, 3, 2, 1)
-        if blocks % vectors == 0
+        if blocks % vectors == 0 and vectors <= max(1, most)
         for rows in range(1, min(height, core.sums // vectors) + 1)
     ]
     rows, vectors = min(fits, key=lambda tile: of_tiles(height, blocks, tile, core))

@@ -31,7 +31,7 @@ from ..kernels.blocking import fresh, split_axis, squeezed
 from ..kernels.collapse import collapsed
 from ..kernels.product import Product, product_of
 from ..kernels.split_reductions import split_reductions
-from ..schedules.choose_blocks import images_together
+from ..schedules.choose_blocks import asked_for, images_together
 from ..schedules.choose_product import PAGE, Size, choose_product, goes_by_rows, of_tiles
 from ..schedules.default import USUAL, balanced_tile, instructions, usual
 from ..schedules.steps import (
@@ -58,7 +58,7 @@ from ..schedules.steps import (
     pairs_at_once,
     tiles,
 )
-from ..schedules.target import AHEAD, Target
+from ..schedules.target import Target
 from .product_calls import (
     by_columns,
     chains_of,
@@ -371,6 +371,7 @@ class Packing:
         if strips is not None:
             block, columns = self.waiting_block(flat, roles)
         size, narrow = self.size(flat, roles), is_narrow(flat, roles.right)
+        by_rows = row is not None and goes_by_rows(height, size, target)
         steps: list[Step] = []
         if pack:
             if not packed:
@@ -385,12 +386,16 @@ class Packing:
                 steps.append(pairs.step(pairs.axis))
             elif narrow and not strips:
                 steps.append(Apart(roles.k[-1], SUMS))
-            if hint(call.inputs[-1].nbytes) > FAR_BYTES and height <= FEW_ROWS and not in_matrices:
-                steps.append(Prefetch(packed, AHEAD))
+            if not in_matrices:
+                weight = hint(call.inputs[-1].nbytes)
+                panels = -(-extent[roles.column] // columns) * prod(extent[axis] for axis in roles.batch)
+                readers = 1 if by_rows or strips else -(-height // rows)
+                ahead = asked_for(packed, roles.column, weight, panels, readers, target)
+                if not isinstance(ahead, Prefetch) or (weight > FAR_BYTES and height <= FEW_ROWS):
+                    steps.append(ahead)
         rest = [axis for axis in names(flat.parallel) if axis not in (row, roles.column)]
         above = [axis for axis in rest if in_matrices and axis in roles.m]  # rows of the same right factor
         rest = [axis for axis in rest if axis not in above]
-        by_rows = row is not None and goes_by_rows(height, size, target)
         if in_matrices:
             weight = usual(call.inputs[-1].nbytes) // prod(extent[axis] for axis in roles.batch)
             block, by_rows = self.matrix_block(flat, roles, above, weight, (rows, columns))

@@ -19,14 +19,15 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.types import NUMPY
 from ..kernels.product import Windowed
 from ..kernels.residues import residues
-from .steps import Block, Prefetch, Step, Strips
-from .target import Target
+from .steps import Block, Prefetch, PrefetchPanel, Step, Strips
+from .target import AHEAD, Target
 
 NEAREST = 32 << 10  # bytes of the nearest cache
 SHORT = 2  # places of a block, at least
 PLACES = 24  # blocks of places, at least, so that they come out about even for a few threads
 PLACES_AHEAD = 8
 UNITS = 8  # of a gradient, at least
+MOST_TILES = 40  # that ask for the next panel of a weight
 WEIGHTS = 3  # second caches full of weights, at most, that come from beyond them once for each block
 
 
@@ -44,6 +45,22 @@ def images_together(image: int, weight: int, panels: int, images: int, target: T
     by_panels = weight + images * image * panels
     by_images = weight * (images // together if weight > near // 2 else 1) + images * image
     return together if by_images < by_panels else 0
+
+
+def is_far(weight: int, target: Target) -> bool:
+    """Whether a network's weight of so many bytes comes from beyond the second cache at every call."""
+    return weight > target.core.cache // 4
+
+
+def asked_for(buffer: str, axis: str, weight: int, panels: int, tiles: int, target: Target) -> Step:
+    """How a packed weight is asked for, of so many bytes and panels along an axis, each read by some tiles.
+
+    Where these are many, the first of them waits for little.
+    """
+    fits = 2 * weight // panels <= target.core.cache
+    if is_far(weight, target) and panels > 1 and 1 < tiles <= MOST_TILES and fits:
+        return PrefetchPanel(buffer, axis)
+    return Prefetch(buffer, AHEAD)
 
 
 def blocks(

@@ -106,9 +106,9 @@ def choose_winograd(
 
 
 def _products(taps: int, places: int, channels: int, outs: int, target: Target) -> float:
-    """Nanoseconds of sums over channels at so many places, and of reading the weight."""
+    """Nanoseconds of sums over channels at so many places, and of reading the weight meanwhile."""
     pairs, core = taps * channels * outs, target.core
-    return 2 * pairs * places * core.muladd * 16 / target.lanes + 4 * pairs * core.weight
+    return max(2 * pairs * places * core.muladd * 16 / target.lanes, 4 * pairs * core.weight)
 
 
 def _dealt(

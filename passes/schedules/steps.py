@@ -264,6 +264,19 @@ class Prefetch(Step):
 
 
 @dataclass(frozen=True)
+class PrefetchPanel(Step):
+    """The next panel of a buffer along an axis is asked for while this one is read again and again, a part of
+    it by each tile: it comes from beyond the caches, at the pace of all of a panel's sums.
+
+    Sizes are known: of others nothing is asked for.
+    """
+
+    name = "prefetch_panel"
+    buffer: str
+    axis: str
+
+
+@dataclass(frozen=True)
 class Roll(Step):
     """What stands after the sums of a tile is written once, in a loop over the axis."""
 
@@ -298,8 +311,8 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pairs, Quads, Scale, Apart, Again, Matrix, Pack, Prefetch, Roll, Winograd,
-        *GPU_STEPS,
+        Copy, Residues, Join, Pairs, Quads, Scale, Apart, Again, Matrix, Pack, Prefetch, PrefetchPanel, Roll,
+        Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
@@ -450,6 +463,11 @@ class Schedule:
     @cached_property
     def ahead(self) -> Mapping[str, int]:
         return {step.buffer: step.ahead for step in self.of(Prefetch)}
+
+    @cached_property
+    def next_panels(self) -> Mapping[str, str]:
+        """The axis along which the next panel of a buffer is asked for."""
+        return {step.buffer: step.axis for step in self.of(PrefetchPanel)}
 
 
 def is_default(how: Schedule | None) -> bool:

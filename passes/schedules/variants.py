@@ -20,6 +20,7 @@ from .steps import (
     Pack,
     Peel,
     Prefetch,
+    PrefetchPanel,
     Roll,
     Schedule,
     Step,
@@ -100,7 +101,7 @@ def _other_sizes(
             for other in _near(size, int(extents[axis])):
                 if other % schedule.tiles.get(axis, 1) == 0:
                     yield [replace(step, size=other)]
-        case Prefetch() | Keep() | Stream() | Roll():
+        case Prefetch() | PrefetchPanel() | Keep() | Stream() | Roll():
             yield []
         case Winograd(_, block, rows, _, spread, images):
             if not images:
