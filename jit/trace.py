@@ -151,16 +151,19 @@ class TracedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if modes.CHANGED:
             local = modes.local
-            if local.aside:
-                if local.within is not None and local.within.active:  # the hook's recording was refused
-                    with modes.unheard():
-                        return self(*args, **kwargs)
-                return self.__wrapped__(*args, **kwargs)
-            short: Any = len(args), local.grad, local.inference
-            if (timing := local.timing) is not None:
-                if timing.enters(self):
-                    return timing.of_call(self, f"traced {self._name}", args, kwargs)
-                short = None  # the long way tells of its kernels
+            if local.usual:  # but for gradients
+                short: Any = len(args) if local.grad else ~len(args)
+            else:
+                if local.aside:
+                    if local.within is not None and local.within.active:  # the hook's recording was refused
+                        with modes.unheard():
+                            return self(*args, **kwargs)
+                    return self.__wrapped__(*args, **kwargs)
+                short = len(args), local.grad, local.inference
+                if (timing := local.timing) is not None:
+                    if timing.enters(self):
+                        return timing.of_call(self, f"traced {self._name}", args, kwargs)
+                    short = None  # the long way tells of its kernels
         else:
             short = len(args)
         if not kwargs:
@@ -249,8 +252,8 @@ class TracedFunction:
         if branch.quick:
             ways = tuple([b.quick for b in tree.branches if b.quick])
             self._quick[key[0], key[2], key[3]] = ways
-            if key[2] and not key[3]:
-                self._quick[key[0]] = ways
+            if not key[3]:  # the usual ones: the number of arguments, or its complement without gradients
+                self._quick[key[0] if key[2] else ~key[0]] = ways
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)

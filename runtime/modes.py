@@ -358,6 +358,35 @@ class no_grad(_Mode):
 
     _changes = {"grad": False}
 
+    def __enter__(self) -> None:
+        mine = self._mine = local.__dict__
+        if mine["entered"] or mine["base"] or WITHIN or not mine["usual"]:
+            super().__enter__()
+            return
+        entry = id(self), {"grad": False}  # as mostly: what `_settle` does then
+        try:
+            mine["entered"].append(entry)
+            CHANGED.add(mine["mark"])
+            mine["grad"] = mine["records"] = False
+        except BaseException:  # an interrupt
+            _leave(mine, entry)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        mine = local.__dict__
+        entered = mine["entered"]
+        if len(entered) != 1 or mine["base"] or WITHIN or not mine["usual"] or entered[0][0] != id(self):
+            super().__exit__()
+            return
+        entry = entered[0]
+        try:
+            entered.pop()
+            mine["grad"] = mine["records"] = True
+            CHANGED.discard(mine["mark"])
+        except BaseException:  # an interrupt
+            _leave(mine, entry)
+            raise
+
     def __new__(cls, function: Callable | None = None):
         made = object.__new__(cls)
         return made if function is None else made(function)
@@ -367,6 +396,7 @@ class enable_grad(no_grad):
     """Record gradients again inside a `no_grad` block."""
 
     _changes = {"grad": True}
+    __enter__, __exit__ = _Mode.__enter__, _Mode.__exit__
 
 
 class set_grad_enabled(_Mode):

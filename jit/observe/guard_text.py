@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from sys import _getframe
 from types import FunctionType
@@ -181,10 +182,13 @@ class GuardText:
             part.names["slots_"], part.names["pins_"] = paths, pinned
             told = "meeting(S, slots_, pins_)"
             part.reasons.append(Reason("whether two of its objects are one", self.entry, told, "no"))
+            name = f"p{len(part.names)}_"
             if not pins and len(slots) == 2:
                 condition = f"S[{slots[0]}] is S[{slots[1]}]"
+            elif len(slots) == 1:
+                part.names[name] = frozenset(pins)
+                condition = f"id(S[{slots[0]}]) in {name}"
             else:
-                name = f"p{len(part.names)}_"
                 part.names[name] = frozenset(pins)
                 condition = f"not distinct(S, {tuple(slots)}, {name})"
             part.lines.append(f"if {condition}: return {len(part.reasons)}")
@@ -213,12 +217,19 @@ def _may_be_of(root: Any, kinds: set[type]) -> bool:
     return root is None or heap_class(type(root.thing)) or type(root.thing) in kinds
 
 
+def _stays(kind: type) -> bool:
+    """Whether a class is one of Lamina's own, which its module holds for as long as the process lives."""
+    home = sys.modules.get(kind.__module__)
+    file = getattr(home, "__file__", None)
+    return file is not None and is_internal(file) and vars(home).get(kind.__qualname__) is kind
+
+
 def _weakly(o: Any) -> bool:
     """Whether guards hold an object weakly: whatever is the user's and can be."""
     if type(o) is FunctionType:
         return not is_internal(o.__code__.co_filename)
     if issubclass(type(o), type):
-        return heap_class(o) and o.__module__ not in ("builtins", "lamina")
+        return heap_class(o) and o.__module__ != "builtins" and not _stays(o)
     if (
         issubclass(type(o), PINNED)
         or type(o) in ATOMS

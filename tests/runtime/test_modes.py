@@ -190,6 +190,21 @@ def test_set_grad_enabled_works_from_where_it_stands():
         assert not records()
 
 
+def test_what_is_set_inside_a_block_is_of_that_block_alone():
+    for block in (lamina.no_grad(), lamina.no_grad()):
+        for _ in range(2):
+            with block:
+                assert not lamina.is_grad_enabled()
+                lamina.set_grad_enabled(True)
+                assert lamina.is_grad_enabled()
+            assert lamina.is_grad_enabled() and not modes.CHANGED
+    with lamina.no_grad():
+        lamina.autograd.set_detect_anomaly(True)  # of no block: it stays
+    assert lamina.is_grad_enabled() and modes.local.anomaly
+    lamina.autograd.set_detect_anomaly(False)
+    assert not modes.CHANGED
+
+
 def test_one_object_may_be_entered_again_inside_itself():
     mode = lamina.no_grad()
     with mode:
