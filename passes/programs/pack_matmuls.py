@@ -389,7 +389,8 @@ class Packing:
             if not in_matrices:
                 weight = hint(call.inputs[-1].nbytes)
                 panels = -(-extent[roles.column] // columns) * prod(extent[axis] for axis in roles.batch)
-                readers = 1 if by_rows or strips else -(-height // rows)
+                is_open = any(isinstance(axis.extent, Dim) for axis in flat.axes)  # tiles are not known
+                readers = 1 if by_rows or strips or is_open else -(-height // rows)
                 ahead = asked_for(packed, roles.column, weight, panels, readers, target)
                 if not isinstance(ahead, Prefetch) or (weight > FAR_BYTES and height <= FEW_ROWS):
                     steps.append(ahead)

@@ -9,6 +9,7 @@ from image_programs import Builder, conv_kernel
 from native import Native, each_level
 from test_winograd import convolution
 
+from lamina.ir import dims
 from lamina.passes.kernels.blocking import squeezed
 from lamina.passes.kernels.product import product_of
 from lamina.passes.llvm.binding import Library, emit_object
@@ -19,8 +20,9 @@ from lamina.passes.programs.pack_convolution import direct
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.schedules.default import unit_axes
 from lamina.passes.schedules.steps import Winograd
-from lamina.passes.schedules.target import GOLDEN_COVE, LINE, Target
+from lamina.passes.schedules.target import AVX512, GOLDEN_COVE, LINE, Target
 
+WEIGHT = Options(frozenset((1,)))
 ASKED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -106,7 +108,13 @@ def test_a_tile_of_a_product_asks_for_its_share_of_the_next_panel(asked, target,
     asks_for_the_next(asked, array, array.shape[0])
 
 
-WEIGHT = Options(frozenset((1,)))
+def test_where_rows_may_be_any_number_lines_are_asked_for_a_little_before():
+    rows = dims.symbol("rows")
+    b = Builder("net", (rows, 1024))
+    with dims.hints({"rows": 20}):
+        program = b.program(b.op("linear", b.image, b.param("w", (1024, 1024))))
+        call = pack_matmuls(program, with_cache(AVX512, 1 << 20), WEIGHT).calls[-1]
+    assert call.how.ahead and not call.how.next_panels
 
 
 @each_level
