@@ -20,6 +20,7 @@ def managers():
 
 REVIEWED = {
     ("runtime/modes.py", "_Mode"): "tests/runtime/test_interrupts.py",
+    ("runtime/modes.py", "no_grad"): "tests/runtime/test_interrupts.py",
     ("runtime/modes.py", "set_grad_enabled"): "tests/runtime/test_interrupts.py",
     ("runtime/packing.py", "saved_tensors_hooks"): "a _Mode, which asks first whether it may be opened",
     ("runtime/packing.py", "disable_saved_tensors_hooks"): "a _Mode, which asks first",
