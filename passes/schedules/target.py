@@ -18,12 +18,11 @@ class Core:
     channels.  pairs: what a sum of pairs of bfloat16 takes of one of f32.
 
     Of Winograd's transforms in a kernel whose lanes are channels: transform, nanoseconds of a vector at one
-    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache while others
-    are multiplied.  Of those
-    whose lanes are images: image_gflops, of sums over channels; image_transform, nanoseconds of a vector of a
-    tile and channel, and image_weight of one of a weight; image_near, image_far, image_memory: bytes of U in
-    a nanosecond, where the cache holds it, where the last one does, and where none does, which is read by
-    lines that lie apart.
+    position, into V or out of M; weight, of a byte of U, which comes from beyond the cache while others are
+    multiplied. Of those whose lanes are images: image_gflops, of sums over channels; image_transform,
+    nanoseconds of a vector of a tile and channel, and image_weight of one of a weight; image_near, image_far,
+    image_memory: bytes of U in a nanosecond, where the cache holds it, where the last one does, and where
+    none does, which is read by lines that lie apart.
 
     Of products of matrices (choose_product.py), bytes of a factor in a nanosecond: packs, that are packed;
     packs_far, where all of them are at least `packs_near`; packs_turned, where columns become rows that share
