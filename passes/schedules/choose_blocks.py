@@ -55,8 +55,8 @@ def is_far(weight: int, target: Target) -> bool:
 def asked_for(buffer: str, axis: str, weight: int, panels: int, tiles: int, target: Target) -> Step:
     """How a packed weight is asked for, of so many bytes and panels along an axis, each read by some tiles.
 
-    Where these are many, the first of them waits for little: with 43 of them a product lost 2 to 5 % (an Intel
-    Xeon with AMX, one thread, 2026-11-28).
+    Where these are many, the first of them waits for little: with 43 of them a product lost 2 to 5 % (an
+    Intel Xeon with AMX, one thread, 2026-11-28).
     """
     fits = 2 * weight // panels <= target.core.cache
     if is_far(weight, target) and panels > 1 and 1 < tiles <= MOST_TILES and fits:
