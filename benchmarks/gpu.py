@@ -556,7 +556,8 @@ class Resident:
             "result": self.results,
         }
         self._scratch: list[DeviceArray] = []  # of kernels that need some
-        self._steps: list[Callable[[], None]] = []
+        self.steps: list[Callable[[], None]] = []
+        self.labels: list[str] = []  # of steps: the kernel, and how many programs it has
         for part in launches.parts:
             if isinstance(part, Launch):
                 addresses = map(self._address, part.arguments)
@@ -564,10 +565,12 @@ class Resident:
                 launch = partial(machine.stream.launch, function, grid, *addresses)
                 scratch = [DeviceArray(machine, "u8", (nbytes,)) for nbytes in function.scratch(grid)]
                 self._scratch += scratch
-                self._steps.append(partial(launch, scratch=scratch[0].address, profile=scratch[1].address))
+                self.steps.append(partial(launch, scratch=scratch[0].address, profile=scratch[1].address))
+                self.labels.append(f"{part.about}, {grid}")
             elif isinstance(part, Move):
                 source, target = self._address(part.source), self._address(part.target)
-                self._steps.append(partial(machine.stream.copy, target, source, part.nbytes))
+                self.steps.append(partial(machine.stream.copy, target, source, part.nbytes))
+                self.labels.append(f"{part}: {part.nbytes} bytes")
             else:
                 raise LaminaError("a step of the host can't be timed on the device", part.text)
 
@@ -577,7 +580,7 @@ class Resident:
         return self._memory[place.kind][place.at].address + place.beyond
 
     def __call__(self) -> None:
-        for step in self._steps:
+        for step in self.steps:
             step()
 
 

@@ -35,7 +35,7 @@ from lamina.passes.graphs.attention_kernels import (
     attention_with_lse,
 )
 from lamina.passes.programs.program import Array, Whole
-from lamina.passes.schedules.gpu import IEEE
+from lamina.passes.schedules.gpu import IEEE, PRECISIONS
 from lamina.passes.triton.attention import attention_code
 from lamina.passes.triton.attention_tiles import Tile
 from lamina.passes.triton.code import Code
@@ -63,6 +63,7 @@ TILES = {
         (128, 128, 8, 3, False), (128, 128, 8, 2, False), (128, 64, 8, 2, False), (128, 64, 8, 3, False),
         (64, 64, 4, 2, False), (64, 128, 4, 2, False), (128, 32, 4, 3, False), (128, 128, 8, 2, True),
         (128, 64, 8, 2, True), (128, 64, 8, 3, True), (64, 128, 4, 2, True), (256, 64, 8, 2, True),
+        (64, 32, 4, 3, False), (64, 32, 4, 4, False), (64, 64, 4, 3, False), (64, 64, 4, 3, True),
     ),
     ("to queries", 64): (
         (128, 64, 8, 2, False), (128, 64, 8, 3, False), (64, 64, 4, 2, False), (64, 64, 4, 3, False),
@@ -72,7 +73,8 @@ TILES = {
     ("to queries", 128): (
         (128, 64, 8, 2, False), (64, 64, 4, 2, False), (128, 32, 8, 2, False), (128, 32, 8, 3, False),
         (64, 128, 8, 1, False), (128, 64, 8, 2, True), (128, 32, 8, 3, True), (64, 64, 4, 2, True),
-        (64, 64, 8, 2, False), (128, 128, 8, 1, False),
+        (64, 64, 8, 2, False), (128, 128, 8, 1, False), (64, 32, 4, 2, False), (64, 32, 4, 3, False),
+        (64, 64, 4, 3, False), (64, 32, 4, 3, True),
     ),
     ("to keys and values", 64): (
         (64, 128, 8, 2, False), (64, 128, 8, 3, False), (64, 64, 4, 2, False), (64, 64, 4, 3, False),
@@ -84,12 +86,14 @@ TILES = {
         (64, 128, 8, 2, False), (32, 128, 8, 2, False), (32, 128, 8, 3, False), (64, 64, 4, 2, False),
         (32, 64, 4, 3, False), (64, 128, 8, 2, True), (32, 128, 8, 3, True), (64, 64, 4, 2, True),
         (64, 64, 8, 2, False), (128, 64, 8, 2, False), (16, 128, 8, 3, False), (64, 128, 8, 3, True),
+        (32, 64, 4, 2, False), (32, 64, 4, 3, True), (64, 64, 4, 3, True), (64, 32, 4, 3, False),
     ),
 }  # fmt: skip
 SINGLES = tuple(
     (rows, columns, warps, stages, False)
-    for rows, columns in ((64, 64), (64, 32), (32, 64), (32, 32), (128, 32), (16, 64), (64, 16))
-    for warps, stages in ((4, 2), (8, 2), (8, 1))
+    for rows, columns in ((64, 64), (64, 32), (32, 64), (32, 32), (128, 32), (32, 128), (128, 64), (64, 128))
+    for warps, stages in ((4, 1), (4, 2), (8, 1), (8, 3))
+    if rows * columns >= 512 * warps
 )  # of f32
 WORK = {"there": 4.0, "to queries": 6.0, "to keys and values": 8.0}  # for each score and element of a head
 
@@ -134,9 +138,10 @@ class Task:
         return attention_code(step, (True,) * (len(types) - 1 + len(results)), target, tile)
 
 
-def tasks(width: int | None, singles: bool) -> Iterator[Task]:
+def tasks(width: int | None, singles: str) -> Iterator[Task]:
     if singles:
-        yield from (Task((8, 12, 2048, 64), "f32", False, precision) for precision in (IEEE, "tf32x3"))
+        sizes = (8, 12, 2048, 64), (4, 12, 2048, 128), (4, 6, 2048, 256)
+        yield from (Task(own, "f32", False, singles) for own in sizes if width in (None, own[-1]))
         return
     for own, every in SIZES.items():
         for sizes in every if width in (None, own) else ():
@@ -262,8 +267,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=KERNELS, action="append")
-    parser.add_argument("--width", type=int, choices=SIZES)
-    parser.add_argument("--singles", action="store_true", help="f32, by both precisions, 64 wide")
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--singles", choices=PRECISIONS, default="", help="f32, by this precision")
     parser.add_argument("--compile", metavar="TARGET", help="compile for it, and measure nothing")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()

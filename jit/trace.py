@@ -1107,7 +1107,8 @@ def trace(
     precision: "float32", or what factors of float32 products and convolutions may be rounded to; their sums
     are float32 still.  By "bfloat16", 2 to 3 digits, a CPU that multiplies pairs of it (AVX512-BF16, AMX) is
     up to three times as quick.  A GPU's tensor cores take "tf32", 3 digits, which is what it makes of
-    "bfloat16" too, or "tf32x3": factors as two such parts, with errors like float32's.
+    "bfloat16" too, or "tf32x3": factors as two such parts, with errors like float32's, as attention there has
+    them for "float32" too, and PyTorch's own.
     None: what `set_float32_matmul_precision` says.  Elsewhere, under verify, and in exported files it is
     float32.
 

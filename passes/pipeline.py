@@ -25,7 +25,7 @@ from .graphs.look_up_last import look_up_last
 from .graphs.puts_apart import puts_apart
 from .graphs.simplify import simplify
 from .graphs.unroll import unroll
-from .graphs.whole_attention import keep_attention
+from .graphs.whole_attention import UNROUNDED, keep_attention
 from .programs.assign_layouts import Options as Layouts
 from .programs.assign_layouts import assign_layouts
 from .programs.batch_innermost import Options as Innermost
@@ -45,7 +45,6 @@ from .programs.round_where_made import round_where_made
 from .programs.shorten_lifetimes import shorten_lifetimes
 from .programs.tile_convolutions import SHARE, tile_convolutions
 from .run import Pass, ProgramPass, name_of, run, run_program
-from .schedules.gpu import IEEE
 from .schedules.target import Target
 from .triton.target import Target as Gpu
 
@@ -105,7 +104,7 @@ class Options:
             instead[fuse] = (partial(fuse, limits=self.limits, frozen=self.frozen),)
             instead[begin_apart] = (partial(begin_apart, frozen=self.frozen),)
         if self.limits != CPU:
-            keep = partial(keep_attention, precision=_ROUNDED.get(self.precision, IEEE))
+            keep = partial(keep_attention, precision=_ROUNDED.get(self.precision, UNROUNDED))
             instead[expand] = keep, partial(expand, loops=False), unroll  # launches are a list
         found = tuple(step for p in found for step in instead.get(p, (p,)))
         if self.stop_after is None or self.stop_after in PROGRAM_PASSES:

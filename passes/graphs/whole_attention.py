@@ -32,6 +32,9 @@ from .attention_kernels import (
 )
 
 WIDEST = 256  # elements of a key or a value that registers hold
+# Of f32 that nothing may round, where tensor cores take it: each factor as two parts, with errors like f32's.
+# PyTorch's own kernel of f32 multiplies so, too (OpMultiplyAddFastF32).
+UNROUNDED = "tf32x3"
 
 
 def keep_attention(graph: Graph, precision: str) -> Graph:

@@ -41,6 +41,22 @@ def residues(kernel: Kernel) -> list[Kernel]:
     return [_of_remainders(kernel, factor, remainders) for remainders in product(*steps)]
 
 
+def divides(kernel: Kernel) -> list[Affine]:
+    """The indices that divide in factors of products, where those are 0 wherever a remainder is left."""
+    factors = (factor for product in products(kernel) for factor in product.factors)
+    return [part for factor in factors for part, _ in (factor.divided or {}).values()]
+
+
+def apart(kernel: Kernel) -> list[Kernel]:
+    """The kernel, or those of `residues` if there is one sum of products, whose index divides."""
+    if len(products(kernel)) != 1 or not divides(kernel):
+        return [kernel]
+    try:
+        return residues(kernel)
+    except Unsayable:
+        return [kernel]
+
+
 def _of_remainders(kernel: Kernel, factor: Factor, remainders: tuple[int, ...]) -> Kernel:
     """The kernel at the places that leave these remainders, and the taps that reach them."""
     access, divided = factor.access, factor.divided

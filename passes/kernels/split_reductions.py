@@ -32,7 +32,8 @@ def split_reductions(kernel: Kernel, parts: int | None = None, even: bool = Fals
     """Kernels that run one after another in place of `kernel`; None where there is nothing to gain or cut.
 
     Buffers of theirs that `kernel` has not, t0, t1, ..., hold what one leaves for another.
-    parts: how many each reduction is cut in; by default it follows from the sizes, as whether it is cut.
+    parts: how many each reduction is cut in; by default it follows from the sizes, as whether it is cut.  It
+    may be more than the first axis has points: then the next one is cut for each of them.
     even: vectors divide their lengths, where that leaves as many parts or a few less.
     """
     reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
@@ -100,26 +101,35 @@ class _Split:
         if not parts:
             self.finish(stage, [self.inlined().stage(stage)])
             return
-        slow, rest = stage.axes[0], stage.axes[1:]
+        whole, (slow, *rest) = list[Axis](), stage.axes  # of the first ones, each point is a part
+        while rest and parts > int(slow.extent) > 0:
+            parts = max(1, parts // int(slow.extent))
+            whole.append(slow)
+            slow, *rest = rest
         length = int(slow.extent) // parts
         if self.even and length >= 2 * EVEN:
             length += -length % EVEN
             parts = int(slow.extent) // length
         length -= length % (EVEN if length >= 8 * EVEN and self.parts is None else 1)
-        part, shape = Axis(self.part, parts), [int(axis.extent) for axis in parallel]
+        each, shape = parts, [int(axis.extent) for axis in parallel]
+        part = Axis(self.part, each)
         here = self.inlined({slow.name: Affine.of({self.part: length, self.inner: 1})})
         partial = replace(here.stage(stage), axes=(Axis(self.inner, length), *rest))
         # the parts slowest: neighbouring points are then combined as one vector
+        number = Affine(((self.part, 1),))
+        for axis in reversed(whole):
+            number += Affine(((axis.name, parts),))
+            parts *= int(axis.extent)
         held = {n: self.buffer(kernel.dtypes[n], parts, *shape) for n in stage.defines}
-        at = (Affine(((self.part, 1),)), *self.points)
-        stores = tuple(Store(held[n].name, at, ref(n)) for n in stage.defines)
-        self.add((*parallel, part), (partial, *stores))
+        stores = tuple(Store(held[n].name, (number, *self.points), ref(n)) for n in stage.defines)
+        self.add((*parallel, *whole, part), (partial, *stores))
+        at, part = (Affine(((self.part, 1),)), *self.points), Axis(self.part, parts)
         partials: dict[str, Expr] = {n: read(buffer.name, at) for n, buffer in held.items()}
-        left = int(slow.extent) - parts * length
+        left = int(slow.extent) - each * length
         last = None
         if left:
-            here = self.inlined({slow.name: Affine.of({self.inner: 1}, parts * length)})
-            last = replace(here.stage(stage), axes=(Axis(self.inner, left), *rest))
+            here = self.inlined({slow.name: Affine.of({self.inner: 1}, each * length)})
+            last = replace(here.stage(stage), axes=(*whole, Axis(self.inner, left), *rest))
         combine = self.combined if isinstance(stage, Reduce) else self.merged
         self.finish(stage, combine(stage, partials, part, last))
 

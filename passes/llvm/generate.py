@@ -23,9 +23,8 @@ from ...ir.memo import MEMO
 from ..kernels.arrange_axes import accumulated_apart, in_strips
 from ..kernels.collapse import canonical, collapsed, generalised, opened
 from ..kernels.filling import filling
-from ..kernels.product import products
 from ..kernels.proof import prove
-from ..kernels.residues import residues
+from ..kernels.residues import apart, divides, residues
 from ..kernels.split_reductions import split_reductions
 from ..programs.program import Call
 from ..schedules.cost import nanoseconds
@@ -352,14 +351,9 @@ def _by_remainders(kernel: Kernel, schedule: Schedule) -> list[Kernel]:
 
     96 channels of 112 x 112, batch 32, stride 2: 25 ms in place of 42 (EPYC "Zen 4", one thread, 2026-11-26).
     """
-    factors = [factor for product in products(kernel) for factor in product.factors]
-    divided = [part for factor in factors for part, _ in (factor.divided or {}).values()]
-    if len(products(kernel)) != 1 or not divided or any(schedule.axis in part.names for part in divided):
-        return []
-    try:
-        return residues(kernel)
-    except Unsayable:
-        return []
+    along_places = any(schedule.axis in part.names for part in divides(kernel))
+    found = [kernel] if along_places else apart(kernel)
+    return found if found != [kernel] else []
 
 
 def _in_strips(kernel: Kernel, target: Target) -> Kernel:

@@ -59,7 +59,7 @@ def _calls(call: Call, programs: Programs) -> Iterator[Step]:
         return
     if count > 1:
         kernel = kernel if _slowest(kernel) >= count else _cut_first(kernel, count)
-        count = min(count, _slowest(kernel))
+        count = min(count, max(_slowest(kernel), _most_parts(kernel)))
     parts = split_reductions(kernel, count, even=True) if count > 1 else None
     if parts is None:
         yield from _filled(call)
@@ -118,7 +118,8 @@ def _cut_first(kernel: Kernel, count: int) -> Kernel:
     """The kernel with that axis of each sum outermost which is to be cut.
 
     The shortest that has enough points, so that others can be gone along in steps of many; but for one along
-    which elements are neighbours.  Where there is none, the longest.
+    which elements are neighbours.  Where there is none, the longest that is worth it: the next one is cut,
+    too.
     """
     if not kernel.is_order_free:
         return kernel
@@ -132,7 +133,8 @@ def _cut_first(kernel: Kernel, count: int) -> Kernel:
         near = {a for s, read in kernel.reads if s is stage for a in names(stage.axes)
                 if kernel.buffers[read.buffer].offset(read.index).coefficient(a) == 1}  # fmt: skip
         enough = [a for a in stage.axes if a.name not in near and extent(a) >= min(count, LANES)]
-        chosen, *_ = sorted(enough, key=extent) or sorted(stage.axes, key=extent, reverse=True)
+        long = sorted((a for a in enough if extent(a) >= count), key=extent)
+        chosen, *_ = long or sorted(enough or stage.axes, key=extent, reverse=True)
         return replace(stage, axes=(chosen, *(axis for axis in stage.axes if axis is not chosen)))
 
     return kernel.replace(stages=tuple(map(sorted_, kernel.stages)))
@@ -166,6 +168,12 @@ def _slowest(kernel: Kernel) -> int:
     """The least extent of an axis that a cut would divide."""
     reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
     return min(int(stage.axes[0].extent) if stage.axes else 0 for stage in reductions)
+
+
+def _most_parts(kernel: Kernel) -> int:
+    """How many parts there are where each point of all axes but the last is one."""
+    reductions = [stage for stage in kernel.stages if isinstance(stage, (Reduce, Fold))]
+    return min(_points(stage.axes[:-1]) for stage in reductions)
 
 
 def _points(axes: tuple[Axis, ...]) -> int:

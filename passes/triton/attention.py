@@ -46,7 +46,7 @@ class There(Attending):
     """
 
     def __init__(self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None):
-        super().__init__(step)
+        super().__init__(step, target)
         widest = max(self.e, self.f)
         wanted = tile or tile_of(THERE, self.dtype, widest, self.precision, self.keys)
         held, met = self.size * self.e, self.size * (self.e + self.f)

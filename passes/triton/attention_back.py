@@ -26,7 +26,7 @@ from .target import Target
 
 class ToQuery(Attending):
     def __init__(self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None):
-        super().__init__(step)
+        super().__init__(step, target)
         both = self.size * (self.e + self.f)
         wanted = tile or tile_of(TO_QUERY, self.dtype, max(self.e, self.f), self.precision, self.keys)
         self.tile = fitted(wanted, self.queries, self.keys, both, both, self.score, False, target)
@@ -83,7 +83,7 @@ class ToQuery(Attending):
 
 class ToKeyValue(Attending):
     def __init__(self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None):
-        super().__init__(step)
+        super().__init__(step, target)
         both = self.size * (self.e + self.f)
         wanted = tile or tile_of(TO_KEY_VALUE, self.dtype, max(self.e, self.f), self.precision, self.queries)
         self.tile = fitted(wanted, self.queries, self.keys, both, both, self.size, True, target)

@@ -11,15 +11,17 @@ from ...ir.errors import KernelError
 from ...ir.ops.attention_blocks import scale_of
 from ...ir.types import Type
 from ..programs.program import Whole
-from ..schedules.gpu import PRECISIONS
+from ..schedules.gpu import IEEE, PRECISIONS
 from .code import ALIGNMENT
 from .schedule import power_of_two
 from .spelling import TYPES
-from .target import Target
+from .target import KIB, Target
 
 LOG2E = math.log2(math.e)
 NEAR = 16 << 20  # bytes of what heads are held against that are met at once: a part of the second cache
 FUNCTION = "attention"
+# Shared memory that the way back takes of f32 256 wide, whose factors are kept as two parts by Triton 3.9.
+OF_WIDE = 161 * KIB
 
 
 class Attending:
@@ -29,7 +31,7 @@ class Attending:
     base 2, of which products of queries and keys are taken times that.
     """
 
-    def __init__(self, step: Whole):
+    def __init__(self, step: Whole, target: Target):
         query, key, value, mask = step.types[:4]
         assert query is not None and key is not None and value is not None
         self.step, self.mask = step, mask
@@ -42,6 +44,8 @@ class Attending:
         self.is_causal, self.precision = step.attrs["is_causal"], step.attrs["precision"]
         if self.precision not in PRECISIONS:  # it stands in the source
             raise KernelError(f"{step.name}: precision is one of {', '.join(PRECISIONS)}")
+        if not target.has_tf32 or max(self.e, self.f) > 128 and target.shared < OF_WIDE:
+            self.precision = IEEE
         self.scale = float(scale_of(query, step.attrs["scale"]))
         self.unit = self.scale * LOG2E
 

@@ -92,6 +92,8 @@ def default_schedule(kernel: Kernel, target: Target = ANY, precision: str = IEEE
         if len(kernel.reads) == 1 == len(kernel.stores) and all(int(kernel.extents[a]) >= 64 for a in across):
             return Schedule(Lanes("row", 64, across[:1]), Lanes("column", 64, across[1:]), Warps(8))
         return Schedule(Lanes("row", 32, across[:1]), Lanes("column", 32, across[1:]))
+    # a norm's channels come first in its kernel, and last where images lie channels last
+    parallel = tuple(sorted(parallel, key=lambda axis: _stride(kernel, axis), reverse=True))
     return Schedule(Lanes("flat", 256 if any(s.axes for s in kernel.stages) else 1024, parallel))
 
 
@@ -298,6 +300,12 @@ def _offsets(kernel: Kernel) -> Iterator[tuple[Stage, Affine]]:
 def _stores_along(kernel: Kernel, axis: str) -> int:
     """How many stores have stride 1 along the axis; later axes win ties."""
     return sum(kernel.buffers[s.buffer].offset(s.index).coefficient(axis) == 1 for s in kernel.stores)
+
+
+def _stride(kernel: Kernel, axis: str) -> int:
+    """How far apart neighbours along the axis are in what is stored."""
+    offsets = (kernel.buffers[s.buffer].offset(s.index) for s in kernel.stores)
+    return sum(abs(int(offset.coefficient(axis))) for offset in offsets)
 
 
 def _transposed_axes(kernel: Kernel, last: str) -> list[str]:

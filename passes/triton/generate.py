@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ...ir.kernel.form import Kernel
 from ..kernels.collapse import canonical, collapsed
 from ..kernels.proof import prove
+from ..kernels.residues import apart
 from ..schedules.gpu import Descriptors, Persistent
 from ..schedules.steps import Schedule, is_default
 from .code import Code
@@ -38,7 +39,29 @@ def generate(
     KernelError for a kernel that Triton source can't say, and a schedule that does not fit.
     """
     check_bound(kernel)
-    kernel = prove(kernel.replace(name=_UNNAMED))
+    return _generate(prove(kernel.replace(name=_UNNAMED)), schedule, aligned, target)
+
+
+def apart_codes(
+    kernel: Kernel,
+    schedule: Schedule | None = None,
+    aligned: Sequence[bool] | None = None,
+    target: Target = ANY,
+) -> list[Code]:
+    """The codes that are launched one after another in place of a kernel, as `generate` makes one.
+
+    An input gradient with strides is one for each remainder of the places: of the taps of a 3 x 3 window with
+    stride 2 each place has a quarter, and a kernel of all places multiplies the others by zeros.
+    """
+    check_bound(kernel)
+    proven = prove(kernel.replace(name=_UNNAMED))
+    kernels = apart(proven) if is_default(schedule) else [proven]
+    return [_generate(part, schedule, aligned, target) for part in kernels]
+
+
+def _generate(
+    kernel: Kernel, schedule: Schedule | None, aligned: Sequence[bool] | None, target: Target
+) -> Code:
     if is_default(schedule):
         kernel = canonical(collapsed(kernel))
         schedule = default_schedule(kernel, target, precision(schedule))

@@ -27,7 +27,7 @@ from ..programs.split_calls import split_calls
 from ..programs.with_checks import with_checks
 from .attention import attention_code
 from .code import ALIGNMENT, Code
-from .generate import generate, programs_of
+from .generate import apart_codes, programs_of
 from .target import ANY, Target
 
 
@@ -109,15 +109,16 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target) -> Iterator
             # an alias begins at any element of the array that it is a part of
             aligned = [place.start % ALIGNMENT == 0 for place in places]
             if isinstance(step, Call):
-                code = generate(step.kernel, step.how, aligned, target)
+                made = apart_codes(step.kernel, step.how, aligned, target)
             else:
-                code = attention_code(step, aligned, target)
-            if len(places) != len(code.parameters):
-                raise GraphError(
-                    f"{step.name}: a code takes the kernel's buffers", f"parameters: {code.parameters}"
-                )
-            if code.grid:
-                yield Launch(codes.setdefault(code, len(codes)), places, step.name)
+                made = [attention_code(step, aligned, target)]
+            for code in made:
+                if len(places) != len(code.parameters):
+                    raise GraphError(
+                        f"{step.name}: a code takes the kernel's buffers", f"parameters: {code.parameters}"
+                    )
+                if code.grid:
+                    yield Launch(codes.setdefault(code, len(codes)), places, step.name)
         else:
             assert isinstance(step, Alias)
     yield from _moves(plan, len(steps))

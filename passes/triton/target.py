@@ -36,7 +36,7 @@ class Target:
 
     name: NVIDIA's or AMD's own ("sm_90", "gfx942").  backend, architecture: what Triton calls it.  warp: the
     threads that run together.  shared: bytes of shared memory that one block may have.  has_tma: whether a
-    unit of its own copies tiles of tensors.
+    unit of its own copies tiles of tensors.  has_tf32: whether its tensor cores take parts of f32.
     """
 
     language: ClassVar = "triton"
@@ -47,6 +47,10 @@ class Target:
     warp: int
     shared: int
     has_tma: bool
+
+    @property
+    def has_tf32(self) -> bool:
+        return self.backend == "cuda" and int(self.architecture) >= 80
 
     @classmethod
     def named(cls, name: str) -> Target:

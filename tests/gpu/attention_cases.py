@@ -154,6 +154,9 @@ ATTENTIONS = [
     Attention("f32", (2,), (40, 50, 16, 16), mask=(40, 50), extreme=True),
     Attention("f32", (2,), (40, 50, 16, 16), mask=(2, 40, 50), adds=True, extreme=True),
     Attention("f32", (2,), (140, 150, 64, 64), precision="tf32x3"),
+    Attention("f32", (2,), (40, 50, 16, 16), is_causal=True, extreme=True, precision="tf32x3"),
+    Attention("f32", (2,), (40, 50, 64, 128), mask=(2, 40, 50), adds=True, extreme=True, precision="tf32x3"),
+    Attention("f32", (3, 2), (33, 140, 128, 200), groups=2, precision="tf32x3"),
     Attention("f32", (0,), (4, 5, 6, 7)),
     Attention("f32", (2,), (9, 12, 200, 256)),
     *(

@@ -158,6 +158,10 @@ for half in ("f32", *HALVES):
         f"conv weight grad {half}", "conv_weight_grad", [grads, image], dtype=half, size=(3, 3),
         **{**more, "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)},
     )  # fmt: skip
+record(
+    "conv input grad 1 x 1", "conv_input_grad", [(2, 24, 7, 6), (24, 19, 1, 1)], size=(13, 11), stride=(2, 2),
+    padding=(0, 0), dilation=(1, 1), groups=1,
+)  # fmt: skip
 record("conv2d in groups", "conv2d", [(2, 6, 13, 11), (8, 3, 3, 3), None], groups=2, padding=1, dilation=2)
 record("conv2d depthwise", "conv2d", [(2, 6, 13, 11), (6, 1, 3, 3), (6,)], groups=6, padding=1)
 record("conv1d", "conv1d", [(3, 20, 101), (33, 20, 5), (33,)], padding=2)

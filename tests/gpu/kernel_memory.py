@@ -10,10 +10,9 @@ import numpy as np
 
 from lamina.ir.kernel import NUMPY, Kernel
 from lamina.ir.kernel.form import Buffer, identity
-from lamina.passes.schedules.steps import Schedule
 
 GUARD = 64  # bytes on both sides of an array, which nobody may write
-Launch = Callable[[Kernel, Schedule, dict[str, np.ndarray]], None]  # of a kernel on the memory of its buffers
+Launch = Callable[[dict[str, np.ndarray]], None]  # of a kernel on the memory of its buffers
 
 
 def memory(buffer: Buffer, combine: str | None, fill: int = 0xA5) -> np.ndarray:
@@ -46,13 +45,13 @@ def unharmed(array: np.ndarray) -> bool:
     return bool((raw[:GUARD] == 0x5A).all() and (raw[len(raw) - GUARD :] == 0x5A).all())
 
 
-def run(launch: Launch, kernel: Kernel, schedule: Schedule, *arrays: np.ndarray) -> list[np.ndarray]:
+def run(launch: Launch, kernel: Kernel, *arrays: np.ndarray) -> list[np.ndarray]:
     """The outputs of a kernel.  Raises AssertionError where it writes into its inputs or beside an array."""
     given = {b.name: guarded(x) for b, x in zip(kernel.inputs, arrays, strict=True)}
     for buffer in kernel.outputs:
         combine = next((s.combine for s in kernel.stores if s.buffer == buffer.name and s.combine), None)
         given[buffer.name] = given[buffer.inplace] if buffer.inplace else guarded(memory(buffer, combine))
-    launch(kernel, schedule, given)
+    launch(given)
     written = {b.inplace for b in kernel.outputs}
     for buffer, array in zip(kernel.inputs, arrays, strict=True):
         assert buffer.name in written or given[buffer.name].tobytes() == array.tobytes(), buffer

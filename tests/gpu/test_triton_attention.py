@@ -84,9 +84,11 @@ def test_others_stay_the_ops_that_they_stand_for(case):
 
 def test_f32_is_multiplied_as_far_as_the_options_say():
     case = replace(LARGE, dtype="f32")
-    for precision, said in (("float32", "ieee"), ("bfloat16", "tf32"), ("tf32x3", "tf32x3")):
-        launches, _ = launch_list(program_of(case, precision), Target.named("sm_90"))
-        assert launches.codes[-1].source.count(f"input_precision='{said}'") == 2
+    for precision, said in (("float32", "tf32x3"), ("bfloat16", "tf32"), ("tf32x3", "tf32x3")):
+        for target in ("sm_75", "sm_80", "sm_90", "gfx942"):
+            launches, _ = launch_list(program_of(case, precision), Target.named(target))
+            own = said if target in ("sm_80", "sm_90") else "ieee"  # others have no such tensor cores
+            assert launches.codes[-1].source.count(f"input_precision='{own}'") == 2
 
 
 def test_a_precision_that_is_none_is_refused():
@@ -148,8 +150,10 @@ def test_its_tiles_fit_the_memory_that_a_block_has(target):
     from lamina.passes.triton.compiler import compile_code
 
     known = Target.named(target)
-    for dtype, width in (("f16", 128), ("f32", 64), ("bf16", 256)):
-        case = Attention(dtype, (2,), (512, 512, width, width), target=target)
+    halves = (("f16", 128, "ieee"), ("bf16", 256, "ieee"))
+    singles = (("f32", width, precision) for width in (64, 128, 256) for precision in ("ieee", "tf32x3"))
+    for dtype, width, precision in (*halves, *singles):
+        case = Attention(dtype, (2,), (512, 512, width, width), target=target, precision=precision)
         for op in OPS[1:]:
             assert compile_code(case.code(op), known).shared <= known.shared
 

@@ -18,16 +18,19 @@ from hypothesis import given
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse, verify
+from lamina.ir.kernel.form import names as names_of
+from lamina.passes.kernels.proof import prove
+from lamina.passes.kernels.residues import apart
 from lamina.passes.programs.program_text import parse as read_program
 from lamina.passes.schedules.gpu import Along, Dot, Group, Lanes, Precision
 from lamina.passes.schedules.steps import Schedule
 from lamina.passes.schedules.steps import parse as schedule_of
 from lamina.passes.triton.defaults import SHARED, default_schedule
 from lamina.passes.triton.emit import lower
-from lamina.passes.triton.generate import generate
+from lamina.passes.triton.generate import apart_codes, generate
 from lamina.passes.triton.launches import launch_list
 from lamina.passes.triton.names import endings, entry
-from lamina.passes.triton.schedule import grid, num_stages, num_warps, serial
+from lamina.passes.triton.schedule import grid, num_stages, num_warps, points, serial
 from lamina.passes.triton.target import Target
 
 HERE = Path(__file__).parent
@@ -141,6 +144,28 @@ def test_triton_columns_are_read_side_by_side():
     """The consecutive axis is a tile, so that neighbouring threads read neighbouring elements."""
     kernel, _ = FAMILIES["columns f32"]()
     assert str(default_schedule(kernel)) == "lanes(column, 64, i) along(row, 32, r)"
+
+
+def test_triton_points_lie_in_a_tile_as_in_memory():
+    """A norm's kernel has its channels first, and they come last in images that lie channels last."""
+    text = """kernel norm(x: f32[512,64], m: f32[64]) -> (y: f32[512,64]) {
+  parallel c:64 p:512
+  y[p, c] = (x[p, c] - m[c])
+}"""
+    kernel = verify(parse(text))
+    assert str(default_schedule(kernel)) == "lanes(flat, 1024, p, c)"
+    assert "tl.load(b0_ptr + flat_tile)" in generate(kernel).source
+
+
+@pytest.mark.parametrize(
+    "name, taps", [("conv input grad f32", (1, 2, 2, 4)), ("conv input grad 1 x 1", (0, 0, 0, 1))]
+)
+def test_triton_strided_input_gradients_have_the_taps_alone_that_reach_a_place(name, taps):
+    kernel = FAMILIES[name]()[0]
+    parts = apart(prove(kernel))
+    assert sorted(points(part, names_of(part.stages[0].axes)) // 24 for part in parts) == sorted(taps)
+    codes = apart_codes(kernel)
+    assert len({code.name for code in codes}) == 4 and not any("tl.where" in code.source for code in codes)
 
 
 @pytest.mark.parametrize("word, axes", [("set", ("i",)), ("mul", ("i",)), ("add", ())])

@@ -16,6 +16,7 @@ its SCHEDULES.
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 if sys.argv[1:2] in (["--device"], ["--compile"]):
@@ -37,6 +38,8 @@ from record_kernels import LOWERED, record_kernels
 
 from lamina.ir.kernel import NUMPY, Kernel, interpret, parse, verify
 from lamina.passes.kernels.collapse import canonical, collapsed
+from lamina.passes.kernels.proof import prove
+from lamina.passes.kernels.residues import apart
 from lamina.passes.schedules.steps import Schedule
 from lamina.passes.schedules.steps import parse as parse_schedule
 from lamina.passes.triton.code import Code
@@ -66,12 +69,18 @@ def error(kernel, got: np.ndarray, want: np.ndarray, terms: int) -> float:
     return float(np.abs(got - want)[differs].max(initial=0.0) / ((terms + 16) * EPS[name] * scale))
 
 
-def ways(label: str, kernel: Kernel) -> Iterator[tuple[Kernel, Schedule]]:
-    """The forms of a kernel and their schedules."""
+Launched = list[tuple[Kernel, Schedule]]  # one after another, on the same buffers
+
+
+def ways(label: str, kernel: Kernel) -> Iterator[tuple[Kernel, Launched]]:
+    """The forms of a kernel, and what is launched for it."""
     for form in (kernel, canonical(collapsed(kernel))):
-        yield form, default_schedule(form)
+        yield form, [(form, default_schedule(form))]
+    remainders = apart(prove(kernel))
+    if len(remainders) > 1:
+        yield kernel, [(part, default_schedule(part)) for part in remainders]
     for text in SCHEDULES.get(label, ()):
-        yield kernel, parse_schedule(text)
+        yield kernel, [(kernel, parse_schedule(text))]
 
 
 def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
@@ -81,14 +90,19 @@ def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
     terms = max((int(np.prod([int(a.extent) for a in s.axes])) for s in kernel.stages), default=1)
     terms += max((x.size for x in arrays), default=0) if any(s.combine for s in kernel.stores) else 0
     worst = 0.0
-    for form, how in ways(label, kernel):
+    for form, launched in ways(label, kernel):
         flat = [x.reshape(b.shape) for x, b in zip(arrays, form.inputs, strict=True)]
-        got = run(launch, form, how, *flat)
+        got = run(partial(launch_each, launched), form, *flat)
         found = [error(form, g.reshape(w.shape), w, terms) for g, w in zip(got, want, strict=True)]
         worst = max(worst, *found, 0.0)
     good = worst <= LIMIT
     print(f"{label}: {worst:.2g} {'ok' if good else 'WRONG'}", flush=True)
     return good
+
+
+def launch_each(launched: Launched, arrays: dict[str, np.ndarray]) -> None:
+    for kernel, schedule in launched:
+        launch(kernel, schedule, arrays)
 
 
 def families(names: list[str]):
@@ -112,7 +126,7 @@ def indices_out_of_range() -> bool:
 }"""
     x, ids = np.ones((4, 3), np.float32), np.array([-1, 0, 3, 4, 1 << 40, -(1 << 62)])
     kernel = verify(parse(text))
-    y, z, last, t = run(launch, kernel, default_schedule(kernel), x, ids)
+    y, z, last, t = run(partial(launch, kernel, default_schedule(kernel)), kernel, x, ids)
     rows = np.array([[0], [1], [1], [0], [0], [0]])
     good = (y == rows).all() and (z == [[1], [0], [0], [1]]).all() and (last == [[1], [0], [0], [2]]).all()
     good = bool(good and (t == [27, 1, 1, 27]).all())
@@ -191,7 +205,12 @@ def main(what: str, *words: str) -> int:
         if words == ["attention"]:
             codes = [*attention_codes()]
         else:
-            codes = [written(*way) for label, make in work_of(*words) for way in ways(label, make()[0])]
+            codes = [
+                written(*piece)
+                for label, make in work_of(*words)
+                for _, launched in ways(label, make()[0])
+                for piece in launched
+            ]
         count = prepare(codes, target)
         print(f"{count} kernels for {target}")
         return 0

@@ -5,6 +5,7 @@ import pytest
 
 from lamina.ir.kernel import parse
 from lamina.ir.kernel.verify import verify as verify_kernel
+from lamina.passes.kernels.split_reductions import split_reductions
 from lamina.passes.programs import split_calls as module
 from lamina.passes.programs.plan_memory import plan_memory
 from lamina.passes.programs.program import Array, Call, Program, interpret, verify
@@ -33,6 +34,12 @@ kernel weight(g: f16[{n},{h},6,{k}], x: f16[{n},{h},6,{c}]) -> (y: f16[3,3,{k},{
   parallel r:3 s:3 k:{k} c:{c}
   t = sum(n:{n} i:{h} j:6) (f32(g[n, i, j, k]) * f32(x[n, i+r-1, j+s-1, c else 0.0]))
   y[r, s, k, c] = f16(t)
+}}"""
+LAST = """\
+kernel last(x: f32[{n},{h},{w},{c}]) -> (y: f32[{c}]) {{
+  parallel i:{c}
+  s = sum(n:{n} h:{h} w:{w}) x[n, h, w, i]
+  y[i] = s
 }}"""
 SOFTMAX = """\
 kernel softmax(x: f32[{m},{n}]) -> (y: f32[{m},{n}]) {{
@@ -96,6 +103,25 @@ def test_the_longest_axis_is_cut_where_the_slowest_is_short():
     same(before, after)
 
 
+def test_several_axes_are_cut_where_one_is_too_short():
+    """Channels that come last: 32 programs, the rows of an image, left three of four cores without one."""
+    before = program(LAST, n=128, h=32, w=32, c=64)
+    partial, whole = (call.kernel for call in split_calls(before, programs_of).calls)
+    assert [int(axis.extent) for axis in partial.parallel] == [64, 128, 2]
+    assert [int(axis.extent) for axis in whole.stages[0].axes] == [256]
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 4000), (5, 7, 1001), (1, 1, 9000), (40, 50, 3)])
+def test_parts_of_several_axes_add_up_to_the_whole(sizes):
+    n, h, w = sizes
+    before = program(LAST, n=n, h=h, w=w, c=3)
+    (call,) = before.calls
+    for count in (2, 3, 7, 64, 200):
+        parts = split_reductions(call.kernel, count, even=True)
+        assert parts is not None
+        same_numbers(before, before.replace(steps=tuple(module.in_turn(call, parts))), np.float32)
+
+
 def test_a_weight_gradient_goes_from_image_to_image_and_is_cut_by_rows(golden):
     before = program(WEIGHT, n=64, h=14, k=128, c=64)
     after = split_calls(before, programs_of)
@@ -105,14 +131,14 @@ def test_a_weight_gradient_goes_from_image_to_image_and_is_cut_by_rows(golden):
     assert "k_tile[:, None] * 5376" in source  # images are a step of the sum: no index of it is divided
     small = program(WEIGHT, n=32, h=4, k=2, c=3)
     (call,) = small.calls
-    same_f16(small, small.replace(steps=tuple(cut(call, "i", 2))))
+    same_numbers(small, small.replace(steps=tuple(cut(call, "i", 2))), np.float16)
 
 
-def same_f16(before: Program, after: Program) -> None:
+def same_numbers(before: Program, after: Program, dtype: type) -> None:
     """Whole numbers, so that no sum of them rounds before the last."""
     verify(after)
     rng = np.random.default_rng(0)
-    given = [rng.integers(-3, 4, p.shape).astype(np.float16) for p in before.params]
+    given = [rng.integers(-3, 4, p.shape).astype(dtype) for p in before.params]
     for want, got in zip(interpret(before, *given), interpret(after, *given), strict=True):
         np.testing.assert_array_equal(got, want)
 
