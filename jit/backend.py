@@ -34,7 +34,7 @@ from ..passes.pipeline import Options, optimise
 from ..passes.programs.program import Array, Host, Program, Repeat
 from ..runtime import asked_for, modes
 from .prologues import Prologue
-from .targets import CPU, Executable, Target
+from .targets import CPU, Executable, Target, suited
 from .template import Template, Unfit
 from .tuning import Clock, Tuned, shown, tune, with_schedules
 
@@ -66,7 +66,7 @@ class Compiled:
         self.complexes = (
             complexes if any(complexes) or any(p.dtype.is_complex for p in graph.params) else None
         )
-        self.options = replace(options, limits=target.limits)
+        self.options = suited(options, target)
         self.first_params: list[int]
         self.first_key: Any = None  # of the weights' program, equal where that does the same; None if unknown
         self.tuned: list[Tuned] = []
@@ -211,7 +211,7 @@ class Fitted(Compiled):
         start = perf_counter()
         self.template, self.sizes = template, dict(sizes)
         self.into, self.frozen, self.target = template.into, frozen, template.target
-        self.options = replace(options, limits=template.target.limits)
+        self.options = suited(options, template.target)
         self.complexes, self.tuned, self.searching, self.from_disk = None, [], 0.0, False
         self.first, self.main = template.at(sizes)
         self.tables = tuple(template.tables(sizes))
@@ -423,7 +423,7 @@ def template_of(
                 _templates.move_to_end(key)
                 found = _templates[key]
         if not is_known:
-            wanted = replace(options, frozen=frozen, limits=target.limits)
+            wanted = replace(suited(options, target), frozen=frozen)
             try:
                 found = Template(graph, into, frozen, wanted, target, sizes, own)
             except Unfit as error:

@@ -22,7 +22,7 @@ from ..ir.text import parse
 from ..passes.pipeline import Options
 from .blame import Finding, functionalised, smallest
 from .stages import Case, GraphPass, stage_named
-from .targets import target_of
+from .targets import suited, target_of
 
 VARIABLE = "LAMINA_REPRO_DIR"
 
@@ -91,7 +91,7 @@ def again(
     if stage == "pass functionalise":
         finding = functionalised(graph, arrays)
     else:
-        tried = stage_named(stage, Options(limits=case.target.limits), case.target)
+        tried = stage_named(stage, suited(Options(), case.target), case.target)
         fault = tried.fault(case)
         finding = None if fault is None else smallest(tried, case, fault)
         if isinstance(tried, GraphPass) and finding is not None:

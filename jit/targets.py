@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -48,11 +49,16 @@ LINES_PER_NODE = 20  # of LLVM's text, for each node of a graph: 33 for a ResNet
 
 
 class Target(Protocol):
-    """name: as the user says it.  language: of the code that is made.  limits: of fused kernels."""
+    """name: as the user says it.  language: of the code that is made.  limits: of fused kernels.  images: as
+    `Options` has it.
+    """
 
     name: str
     language: str
     limits: Limits
+
+    @property
+    def images(self) -> float: ...
 
     def check(self) -> None:
         """Raises DeviceError, MissingLibraryError where nothing can be compiled for it or run on it."""
@@ -104,10 +110,19 @@ class Target(Protocol):
         """
 
 
+def suited(options: Options, target: Target) -> Options:
+    """The options, with what a target is to be given."""
+    return replace(options, limits=target.limits, images=target.images)
+
+
 class Cpu:
     """LLVM's code for this machine."""
 
     name, language, limits = "cpu", "llvm", fuse.CPU
+
+    @property
+    def images(self) -> float:
+        return host_target().core.images
 
     def check(self) -> None:
         pass
@@ -160,7 +175,7 @@ class Cpu:
 class Cuda:
     """Triton's code, run through the CUDA driver.  Params come from the host and results go there."""
 
-    language, limits = "triton", fuse.GPU
+    language, limits, images = "triton", fuse.GPU, 0.0
 
     def __init__(self, ordinal: int):
         self.name, self.ordinal = f"cuda:{ordinal}", ordinal

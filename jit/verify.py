@@ -32,7 +32,7 @@ from .rounding import difference, graph_runs
 from .sources import Answer, Fresh, Made
 from .stages import Case, Fault, has_winograd
 from .stages import compared as differing
-from .targets import CPU, Target
+from .targets import CPU, Target, suited
 from .tree import Branch, Segment, Tree
 
 VARIABLE = "LAMINA_VERIFY"
@@ -140,7 +140,7 @@ def blame(segment: Segment, arrays: Sequence[np.ndarray], target: Target = CPU) 
     """The first stage of a segment's compilation that changes its results, and which result that is."""
     given = tuple(np.array(a) for a in arrays)
     case = Case(segment.graph, given, segment.into, segment.frozen, target)
-    found = search(case, Options(limits=target.limits))
+    found = search(case, suited(Options(), target))
     if found is not None:
         return found
     told = case.compare(segment.code.run([np.array(a) for a in given]), winograd=_has_winograd(segment))

@@ -20,6 +20,7 @@ from .graphs.expand import expand
 from .graphs.fold_constants import fold_constants
 from .graphs.fold_conv_bn import fold_conv_bn
 from .graphs.fuse import CPU, Limits, fuse
+from .graphs.image_by_image import image_by_image
 from .graphs.join_parts import join_parts
 from .graphs.look_up_last import look_up_last
 from .graphs.puts_apart import puts_apart
@@ -62,6 +63,7 @@ PIPELINE: tuple[Pass, ...] = (
     look_up_last,  # with gradients spelt out, and before tables and rows are parts of kernels
     join_parts,  # once equal slices' gradients are one
     dce,  # before fuse: a value that nobody reads would be stored
+    image_by_image,  # likewise; what it takes is fused within
     fuse,  # last: a fused node is closed to the others
 )
 
@@ -77,6 +79,7 @@ class Options:
     the culprit.  stop_after: the name of the last pass that runs, over graphs or over programs.  limits: of
     fused kernels.  tune: the seconds for which schedules are searched by measuring, where there is a machine.
     precision: what factors of products of f32 may be rounded to, where the target is quicker by that.
+    images: as a `Core` has it; layers of a batch go image by image where that is quicker, 0 for never.
     """
 
     fold_norms: bool = True
@@ -89,6 +92,7 @@ class Options:
     limits: Limits = CPU
     tune: float = 0.0
     precision: str = "float32"
+    images: float = 0.0
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
@@ -100,6 +104,8 @@ class Options:
         }
         found = tuple(p for p in PIPELINE if left_out.get(p, True))
         instead: dict[Pass, tuple[Pass, ...]] = {}
+        if self.images:
+            instead[image_by_image] = (partial(image_by_image, far=self.images),)
         if self.limits != CPU or self.frozen:
             instead[fuse] = (partial(fuse, limits=self.limits, frozen=self.frozen),)
             instead[begin_apart] = (partial(begin_apart, frozen=self.frozen),)

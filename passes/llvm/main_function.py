@@ -33,7 +33,7 @@ from ..programs.memory_plan import (
 from ..programs.program import Alias, Array, Call, Host, Repeat
 from .code import Code
 from .native_manifest import ARENA, FIRST, MOST, POOL, Native, Part, slot_of
-from .pool import LAUNCH
+from .pool import LAUNCH, LIMIT
 
 MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 UMIN = "declare i64 @llvm.umin.i64(i64, i64)"
@@ -66,6 +66,7 @@ define internal void @lamina_give_lane(ptr %taken, i64 %lane) nounwind {
 }"""
 CALLS = "declare void @lamina_calls(ptr, ptr, ptr, ptr)"
 ALONE = -1  # for the time of what one thread does
+LONG_RUN = 500_000  # nanoseconds of a run that threads may share as well as they share runs
 FEW = 4  # calls between other steps that are quicker as text, as in programs of one kernel
 
 
@@ -386,8 +387,36 @@ class Main:
         self.lines.append(f"  store i64 0, ptr {self.pointer(self.plan.scratch[step][0])}, align 8")
         self.declared[UMIN] = None
         most = self.name(f"call i64 @llvm.umin.i64(i64 %most, i64 {lanes})")
-        time = self.number(time_of_runs(step, self.plan.bodies[step], self.codes))
-        self.launch(symbol, "%table", count, time, most)
+        time = time_of_runs(step, self.plan.bodies[step], self.codes)
+        alone = None
+        if isinstance(step.count, int) and not isinstance(time, Dim) and time >= step.count * LONG_RUN:
+            alone = self.if_idle(count)
+            self.lines += [
+                f"  call void @{symbol}(ptr %table, i64 0, i64 {count})",
+                f"  br label %done{alone}",
+                f"together{alone}:",
+            ]
+        self.launch(symbol, "%table", count, self.number(time), most)
+        if alone:
+            self.lines += [f"  br label %done{alone}", f"done{alone}:"]
+
+    def if_idle(self, count: str) -> str:
+        """Begin what is done where runs, shared among threads, would leave many of them idle: more than a
+        fifth, as eight runs do of six threads.  Then threads share the kernels of each run.
+        """
+        held = self.name(f"load i32, ptr {self.beyond('%pool', LIMIT)}, align 4")
+        limit = self.name(f"zext i32 {held} to i64")
+        threads = self.name(f"call i64 @llvm.umin.i64(i64 {limit}, i64 %most)")
+        upper = self.name(f"add i64 {count}, {self.name(f'sub i64 {threads}, 1')}")
+        rounds = self.name(f"udiv i64 {upper}, {threads}")
+        idle = self.name(f"sub i64 {self.name(f'mul i64 {rounds}, {threads}')}, {count}")
+        many = self.name(f"icmp ugt i64 {self.name(f'shl i64 {idle}, 2')}, {count}")
+        label = str(self.count)
+        self.lines += [f"  br i1 {many}, label %alone{label}, label %together{label}", f"alone{label}:"]
+        return label
+
+    def beyond(self, pointer: str, nbytes: int) -> str:
+        return self.name(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
 
     def runs(self, step: Repeat, symbol: str) -> None:
         """What a thread does: the runs %lo to %hi, or all runs of the blocks of rows %lo to %hi.

@@ -31,6 +31,9 @@ class Core:
     dots_far, of a far one, times rows of the other.  lane_sum, nanoseconds of adding up the lanes of a sum.
     tile, what a tile takes beside its sums, as so many of them; vectors, of columns beside each other in one
     of many rows, at most; steps, of a sum in an iteration; sums, in a tile of a convolution, at most.
+
+    images: bytes in a nanosecond of a batch's images that are beyond the last cache, which layers read by
+    short lines; 0 where that was not measured.
     """
 
     ghz: float
@@ -64,6 +67,7 @@ class Core:
     vectors: int = 2
     steps: int = 1
     sums: int = 16
+    images: float = 0.0
 
 
 LINE = 64  # bytes of a line of a cache
@@ -116,6 +120,7 @@ ZEN4 = replace(
     lays=37,
     lane_sum=0.4,
     tile=0.2,
+    images=6.0,
 )
 
 # Its second cache is twice as large, the lines of a page do not push each other out of it, and adding up the

@@ -1,7 +1,10 @@
 """What is freed goes back to the system where it is asked to, and is kept otherwise."""
 
+import functools
 import gc
 import mmap
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,19 @@ MIB = 1 << 20
 SIZE = 48 * MIB  # bytes of an array: what comes and goes meanwhile is far smaller, as are the heap's gaps
 
 pytestmark = pytest.mark.skipif(not memory.keep_freed_blocks(), reason="the C library has no such settings")
+
+
+def alone(test):
+    """The test in a process of its own: what others loaded and freed is resident memory, too."""
+
+    @functools.wraps(test)
+    def run():
+        code = f"import {test.__module__} as own; own.{test.__name__}.__wrapped__()"
+        command, here = [sys.executable, "-c", code], Path(__file__).parent
+        ran = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+    return run
 
 
 def resident():
@@ -39,6 +55,7 @@ def held_after(make):
     return resident() - before
 
 
+@alone
 def test_freed_blocks_are_kept_and_given_back_when_asked():
     kept = held_after(array)
     memory.give_back()
@@ -64,9 +81,9 @@ def advised(at):
     raise AssertionError(f"{at:x} is nowhere")
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
+@alone
 def test_arrays_lie_in_huge_pages():
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        pytest.skip("this system has no huge pages for those who ask")
     memory.give_back()
     arrays = [
         memory.empty((200_000,), np.dtype(np.float32)) for _ in range(400)
@@ -75,6 +92,7 @@ def test_arrays_lie_in_huge_pages():
     assert all(told[-10:]), told  # what was there before Lamina was may be without
 
 
+@alone
 def test_a_large_arena_makes_kept_blocks_go_back():
     assert held_after(array) > 90
     before = resident()
@@ -83,6 +101,7 @@ def test_a_large_arena_makes_kept_blocks_go_back():
     assert arena.nbytes == 32 * MIB
 
 
+@alone
 def test_memory_of_a_recorded_run_goes_back():
     @lamina.jit.trace
     def step(x):

@@ -1,0 +1,263 @@
+"""A batch of large images goes through a network's first layers image by image, so that caches hold them.
+
+    graph net(%x: f32[8,3,224,224], %w: f32[64,3,7,7], ...) -> (f32[8,1000]) {
+      %0 = conv2d(%x, %w, ...) : f32[8,64,112,112]
+      %1 = relu(%0)            : f32[8,64,112,112]
+      ...
+    }
+    ->
+      %0 = reshape(%x) {shape=(8, 1, 3, 224, 224)}
+      %1 = recur(%0, %w, ...) {body=graph images(%x: f32[1,3,224,224], ...) {...}, count=8, sequences=1, ...}
+      %2 = reshape(%1) {shape=(8, 512, 28, 28)}
+      ...
+
+Each layer of a batch reads what the one before it wrote, which is in memory by then where all images together
+are larger than the last cache.  Of one image it is still there.  Runs of the body hang on nothing, so threads
+share them.  Layers with more weights than images stay together: their weights are read once for all.
+
+Which nodes may go so is read off their kernels: every point of the first dimension of what they make hangs on
+that point alone of what was made so, and on nothing else that tells points apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from ...ir.errors import LaminaError
+from ...ir.graph import Builder, Constant, Graph, Node, Value
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Kernel, names
+from ...ir.kernel.scalar import Coordinate, Expr, walk
+from ...ir.lowering import KernelForm, Pointwise
+from ...ir.op import REGISTRY
+from ...ir.recur import recurrent
+from ...ir.types import Type
+from .lower import lower
+from .pieces import is_reshape
+
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+FEWEST = 4  # images, so that threads have some each
+FAR = 8 << 20  # bytes of images that caches don't keep until they are read: a part of the last one
+WEIGHTS = 15.0  # bytes of weights in a nanosecond, which are read once more for each image
+BESIDE = 2.0  # of what goes in and out of the loop, which is laid out anew there
+
+
+def image_by_image(graph: Graph, far: float = 0.0) -> Graph:
+    """The graph with such layers in a loop over the images of a batch, where that gains.
+
+    far: bytes in a nanosecond of images that caches don't keep, as layers read them; 0 where none is known.
+    """
+    count = next((n for n in map(_images, graph.nodes) if n), 0)
+    every = (v for node in graph.nodes for v in node.outputs if _is_sized(v))
+    if not far or count < FEWEST or all(_nbytes(v) < FAR for v in every):
+        return graph
+    chosen = _Chosen(count)
+    for node in graph.nodes:
+        if not chosen.takes(node):
+            break
+    nodes = chosen.best(graph, far)
+    return _looped(graph, count, nodes, chosen) if nodes else graph
+
+
+def _is_sized(value: Value) -> bool:
+    return all(isinstance(n, int) for n in value.shape)
+
+
+def _images(node: Node) -> int:
+    """Of how many images a node is a convolution; 0 for all else."""
+    x = node.inputs[0] if node.inputs else None
+    if node.op.name not in CONVOLUTIONS or x is None or not _is_sized(x):
+        return 0
+    return int(x.shape[0])
+
+
+@dataclass
+class _Chosen:
+    """What may go image by image: nodes, in order, with their attrs for one image.
+
+    each: the values that have an image for each point of their first dimension.  given: those that the nodes
+    did not make.
+    """
+
+    count: int
+    nodes: dict[Node, Mapping[str, Any]] = field(default_factory=dict)
+    each: dict[Value, None] = field(default_factory=dict)
+    given: dict[Value, None] = field(default_factory=dict)
+
+    def takes(self, node: Node) -> bool:
+        """Note a node that may go so; returns False for one that may not, and hangs on the others."""
+        first = node.inputs[0] if node.inputs else None
+        begins = _images(node) == self.count and first not in self.each
+        found = self.each.keys() & {v for v in node.inputs if v is not None}
+        if not found and not begins:
+            return True
+        each = {*self.each, first} if begins else self.each.keys()
+        attrs = _for_one(node, each, self.count)
+        if attrs is None:
+            return not found
+        if begins:
+            assert first is not None
+            self.given[first] = self.each[first] = None
+        self.nodes[node] = attrs
+        self.each |= dict.fromkeys(node.outputs)
+        return True
+
+    def moved(self, node: Node) -> list[Value]:
+        """What a node reads and writes of images; of what is fused with one of them, the others."""
+        found = [v for v in dict.fromkeys(node.inputs) if v in self.each]
+        return found[1:] if isinstance(node.op.lower, Pointwise) else [*found, *node.outputs]
+
+    def best(self, graph: Graph, far: float) -> list[Node]:
+        """The first nodes, as many as gain most; none where nothing is gained."""
+        readers: dict[Value, int] = {}
+        for v in (*graph.results, *(v for node in graph.nodes for v in node.inputs)):
+            if v is not None:
+                readers[v] = readers.get(v, 0) + 1
+        most, chosen, saved, weights = 0.0, 0, 0.0, 0
+        seen: set[Value] = set()
+        left: dict[Value, int] = {}
+        for at, node in enumerate(self.nodes, 1):
+            images = [self.count * _bytes_of_one(v) for v in self.moved(node)]
+            saved += sum(n for n in images if n >= FAR) / far
+            for v in node.inputs:
+                if v is not None and v not in self.each and v not in seen:
+                    seen.add(v)
+                    weights += _nbytes(v)
+            for v in node.inputs:
+                if v in left:
+                    left[v] -= 1
+                    if not left[v]:
+                        del left[v]
+            left |= {v: readers[v] for v in node.outputs if v in readers}
+            beside = sum(map(_bytes_of_one, (*left, *self.given))) * self.count / BESIDE
+            gain = saved - beside - (self.count - 1) * weights / WEIGHTS
+            if gain > most:
+                most, chosen = gain, at
+        nodes = [*self.nodes]
+        while 0 < chosen < len(nodes) and isinstance(nodes[chosen].op.lower, Pointwise):
+            chosen += 1  # fused with what comes before it
+        return nodes[:chosen]
+
+
+def _nbytes(value: Value) -> int:
+    return prod(int(n) for n in value.shape) * value.dtype.numpy.itemsize
+
+
+def _bytes_of_one(value: Value) -> int:
+    return _nbytes(value) // max(1, int(value.shape[0]))
+
+
+# ---- what may go so
+def _for_one(node: Node, each: AbstractSet[Value], count: int) -> Mapping[str, Any] | None:
+    """The attrs of a node on one image; None where it is none for each of them."""
+    types = [None if v is None else v.type for v in node.inputs]
+    if not all(_is_sized(v) for v in (*node.inputs, *node.outputs) if v is not None):
+        return None
+    if any(not v.ndim or v.shape[0] != count for v in node.outputs):
+        return None
+    if is_reshape(node.op):  # of arrays whose images are their slowest parts
+        if node.inputs[0] not in each:
+            return None
+    elif not isinstance(node.op.lower, KernelForm | Pointwise) or not _is_each(node, each):
+        return None
+    given = [_one(t) if t and v in each else t for v, t in zip(node.inputs, types, strict=True)]
+    wanted = tuple(_one(v.type) for v in node.outputs)
+    for attrs in (node.attrs, {name: _of_one(x, count) for name, x in node.attrs.items()}):
+        try:
+            made = node.op.infer(*given, **attrs)
+        except LaminaError:
+            continue
+        if (made if isinstance(made, tuple) else (made,)) == wanted:
+            return attrs
+    return None
+
+
+def _of_one(attr: Any, count: int) -> Any:
+    """A shape that begins with the number of images, or an index that begins with all of them, for one."""
+    first = {count: 1, ("slice", 0, count, 1): ("slice", 0, 1, 1)}
+    if not isinstance(attr, tuple) or not attr or attr[0] not in first:
+        return attr
+    return (first[attr[0]], *attr[1:])
+
+
+def _one(kind: Type) -> Type:
+    return kind.with_shape((1, *kind.shape[1:]))
+
+
+def _is_each(node: Node, each: AbstractSet[Value]) -> bool:
+    """Whether a node's kernel makes each image of the same one of what it is given."""
+    try:
+        kernel = lower(node.op, [None if v is None else v.type for v in node.inputs], node.attrs)
+    except LaminaError:
+        return False
+    given = [v for v in node.inputs if v is not None]
+    outputs = {buffer.name for buffer in kernel.outputs}
+    images = outputs | {b.name for b, v in zip(kernel.inputs, given, strict=True) if v in each}
+    axes = {store.index[0] for store in kernel.stores}
+    if len(axes) != 1 or any(store.combine for store in kernel.stores):
+        return False
+    (first,) = axes
+    if not isinstance(first, Affine) or first.constant or len(first.terms) != 1:
+        return False
+    ((axis, by),) = first.terms
+    return by == 1 and axis in names(kernel.parallel) and _tells_apart(kernel, axis, images)
+
+
+def _tells_apart(kernel: Kernel, axis: str, images: AbstractSet[str]) -> bool:
+    """Whether an axis is the first index of what has images, as it stands, and is nowhere else."""
+    alone = Affine(((axis, 1),))
+    for buffer, index in _accesses(kernel):
+        first, *rest = index if buffer in images else (alone, *index)
+        if first != alone or any(_names(part, axis) for part in rest):
+            return False
+    exprs = (e for stage in kernel.stages for e in walk(*stage.exprs))
+    return not any(isinstance(e, Coordinate) and axis in e.index.names for e in exprs)
+
+
+def _accesses(kernel: Kernel) -> Iterator[tuple[str, Sequence[Affine | Expr]]]:
+    for _, read in kernel.reads:
+        yield read.buffer, read.index
+    for store in kernel.stores:
+        yield store.buffer, store.index
+
+
+def _names(part: Affine | Expr, axis: str) -> bool:
+    """Whether an index hangs on an axis; of an expression `walk` has met its own coordinates."""
+    return isinstance(part, Affine) and axis in part.names
+
+
+# ---- the loop
+def _looped(graph: Graph, count: int, nodes: list[Node], chosen: _Chosen) -> Graph:
+    taken = set(nodes)
+    inside = dict.fromkeys(v for node in nodes for v in node.outputs)
+    outside = {v for node in graph.nodes if node not in taken for v in node.inputs}.union(graph.results)
+    results = [v for v in inside if v in outside]
+    read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in inside)
+    sequences = [v for v in read if v in chosen.each]
+    fixed = [v for v in read if v not in chosen.each and not isinstance(v, Constant)]
+    with Builder("images") as b:
+        became: dict[Value | None, Any] = {v: b.param(_one(v.type), v.hint or "x") for v in sequences}
+        became |= {v: b.param(v.type, v.hint or "w") for v in fixed}
+        for node in nodes:
+            b.where = node.where
+            made = b.emit(node.op, [became.get(v, v) for v in node.inputs], chosen.nodes[node])
+            became |= zip(node.outputs, made.outputs, strict=True)
+        body = b.finish([became[v] for v in results])
+    reshape = REGISTRY["reshape"]
+    last = nodes[-1]
+    with Builder.extending(graph.replace(nodes=())) as b:
+        for node in graph.nodes:
+            if node not in taken:
+                b.append(node)
+            if node is last:
+                b.where = nodes[0].where
+                runs = [reshape(v, (count, 1, *v.shape[1:])) for v in sequences]
+                how = {"count": count, "sequences": len(runs), "kept": (), "back": False, "rows": 0}
+                made = b.emit(recurrent, (*runs, *fixed), {"body": body, **how}).outputs
+                for v, found in zip(results, made, strict=True):
+                    b.append(Node(reshape, (found,), (v,), {"shape": v.shape}, nodes[0].where))
+        return b.finish(list(graph.results))
