@@ -21,6 +21,7 @@ that point alone of what was made so, and on nothing else that tells points apar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -41,9 +42,15 @@ from .pieces import is_reshape
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 FEWEST = 4  # images, so that threads have some each
-FAR = 8 << 20  # bytes of images that caches don't keep until they are read: a part of the last one
-WEIGHTS = 15.0  # bytes of weights in a nanosecond, which are read once more for each image
-BESIDE = 2.0  # of what goes in and out of the loop, which is laid out anew there
+FAR = 8 << 20  # bytes of an image, or of weights, that caches don't keep until they are read again
+TOGETHER = 12 << 20  # of all images that a layer reads and writes, likewise: a part of the last cache
+WEIGHTS = 25.0  # bytes in a nanosecond of weights that caches don't keep, which each image reads
+BESIDE = 2.0  # of what the loop leaves, which is laid out anew
+RATE, SHARE = 100.0, 1 / 40  # operations in a nanosecond, and the part of their time that must be gained
+# Bytes of a weight that a 1 x 1 convolution multiplies by an image at once.  Eight images of 512 x 28 x 28 by
+# 128 x 512 take 16.1 ms, eight times one 7.4; of 256 x 56 x 56 by 64 x 256 11 and 8.5 (EPYC "Zen 4").
+PART = 32 << 10
+HIDDEN = 64.0  # operations for each byte of images, of which fewer don't hide that these come
 
 
 def image_by_image(graph: Graph, far: float = 0.0) -> Graph:
@@ -53,7 +60,7 @@ def image_by_image(graph: Graph, far: float = 0.0) -> Graph:
     """
     count = next((n for n in map(_images, graph.nodes) if n), 0)
     every = (v for node in graph.nodes for v in node.outputs if _is_sized(v))
-    if not far or count < FEWEST or all(_nbytes(v) < FAR for v in every):
+    if not far or count < FEWEST or sum(map(_nbytes, every)) < TOGETHER:
         return graph
     chosen = _Chosen(count)
     for node in graph.nodes:
@@ -106,41 +113,66 @@ class _Chosen:
         self.each |= dict.fromkeys(node.outputs)
         return True
 
-    def moved(self, node: Node) -> list[Value]:
-        """What a node reads and writes of images; of what is fused with one of them, the others."""
-        found = [v for v in dict.fromkeys(node.inputs) if v in self.each]
-        return found[1:] if isinstance(node.op.lower, Pointwise) else [*found, *node.outputs]
-
     def best(self, graph: Graph, far: float) -> list[Node]:
-        """The first nodes, as many as gain most; none where nothing is gained."""
-        readers: dict[Value, int] = {}
-        for v in (*graph.results, *(v for node in graph.nodes for v in node.inputs)):
-            if v is not None:
-                readers[v] = readers.get(v, 0) + 1
-        most, chosen, saved, weights = 0.0, 0, 0.0, 0
+        """The first nodes, as many as gain most; none where that is a small part of their time."""
+        readers = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
+        readers.update(graph.results)
+        most = saved = weights = time = 0.0
+        chosen = 0
         seen: set[Value] = set()
-        left: dict[Value, int] = {}
+        left: Counter[Value] = Counter()  # readers that are to come, of what is made
         for at, node in enumerate(self.nodes, 1):
-            images = [self.count * _bytes_of_one(v) for v in self.moved(node)]
-            saved += sum(n for n in images if n >= FAR) / far
-            for v in node.inputs:
-                if v is not None and v not in self.each and v not in seen:
-                    seen.add(v)
-                    weights += _nbytes(v)
-            for v in node.inputs:
-                if v in left:
-                    left[v] -= 1
-                    if not left[v]:
-                        del left[v]
-            left |= {v: readers[v] for v in node.outputs if v in readers}
-            beside = sum(map(_bytes_of_one, (*left, *self.given))) * self.count / BESIDE
-            gain = saved - beside - (self.count - 1) * weights / WEIGHTS
-            if gain > most:
+            saved += self.waited(node, readers) / far
+            time += self.count * _operations(node) / RATE
+            own = {v for v in node.inputs if v is not None and v not in self.each} - seen
+            weights += sum(map(_nbytes, own))
+            seen |= own
+            left.subtract([v for v in node.inputs if v is not None and v in left])
+            left.update({v: readers[v] for v in node.outputs})
+            beside = self.count * sum(map(_bytes_of_one, +left)) / BESIDE
+            again = (self.count - 1) * max(0, weights - FAR) / WEIGHTS
+            gain = saved - beside - again
+            if gain > max(most, SHARE * time):
                 most, chosen = gain, at
         nodes = [*self.nodes]
         while 0 < chosen < len(nodes) and isinstance(nodes[chosen].op.lower, Pointwise):
             chosen += 1  # fused with what comes before it
         return nodes[:chosen]
+
+    def waited(self, node: Node, readers: Mapping[Value, int]) -> float:
+        """Bytes of images that a kernel waits for where they are the batch's, and would not of one image.
+
+        Of a node that is fused with what makes one of its operands these are the others.
+        """
+        found = [v for v in dict.fromkeys(node.inputs) if v in self.each]
+        moved = (
+            found[1:]
+            if isinstance(node.op.lower, Pointwise)
+            else [*found, *filter(readers.get, node.outputs)]
+        )
+        each = sum(n for n in map(_bytes_of_one, moved) if n < FAR)
+        if each * self.count < TOGETHER:
+            return 0.0
+        open_ = min(1.0, HIDDEN * each / max(1, _operations(node)))
+        return self.count * each * open_ * _passes(node)
+
+
+def _passes(node: Node) -> float:
+    """How often a kernel reads its images: a 1 x 1 convolution for each part of its weight that is multiplied
+    at once.
+    """
+    weight = node.inputs[1] if node.op.name in CONVOLUTIONS else None
+    if weight is None or any(n != 1 for n in weight.shape[2:]):
+        return 1.0
+    return max(1.0, _nbytes(weight) / PART)
+
+
+def _operations(node: Node) -> int:
+    """Multiplications and additions of a convolution on one image."""
+    weight = node.inputs[1] if node.op.name in CONVOLUTIONS else None
+    if weight is None:
+        return 0
+    return 2 * prod(int(n) for n in (*node.outputs[0].shape[1:], *weight.shape[1:]))
 
 
 def _nbytes(value: Value) -> int:

@@ -120,7 +120,7 @@ ZEN4 = replace(
     lays=37,
     lane_sum=0.4,
     tile=0.2,
-    images=6.0,
+    images=16.0,
 )
 
 # Its second cache is twice as large, the lines of a page do not push each other out of it, and adding up the

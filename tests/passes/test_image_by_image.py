@@ -23,13 +23,15 @@ from lamina.passes.llvm.binding import host_target
 from lamina.passes.pipeline import Options, optimise, to_program
 from lamina.runtime.native import Executable
 
-SLOW = 1e-9  # bytes in a nanosecond: whatever is large gains
+SLOW = 1e-9  # bytes in a nanosecond: whatever waits gains
+LARGE = {"FAR": 4096, "TOGETHER": 64, "HIDDEN": 1e9}
 COUNT = 5
 
 
 @pytest.fixture(autouse=True)
 def small_images_are_large(monkeypatch):
-    monkeypatch.setattr(module, "FAR", 64)
+    for name, value in LARGE.items():
+        monkeypatch.setattr(module, name, value)
 
 
 def convolved(x, w, **how):
@@ -128,11 +130,11 @@ def test_what_is_given_for_the_batch_is_no_image():
     np.testing.assert_allclose(interpret(made, *arrays)[0], interpret(graph, *arrays)[0], rtol=1e-12)
 
 
-def test_few_images_small_ones_and_quick_memory_stay():
+def test_few_images_small_ones_and_quick_memory_stay(monkeypatch):
     graph = network(residual)
     for other, far in ((network(residual, count=3), SLOW), (graph, 1e9)):
         assert image_by_image(other, far) is other
-    module.FAR = 1 << 20
+    monkeypatch.setattr(module, "TOGETHER", 1 << 20)
     assert image_by_image(graph, SLOW) is graph
     assert not loops(optimise(graph, Options(images=0.0)))
 
@@ -183,7 +185,7 @@ def test_threads_share_images_or_what_is_done_to_each(threads, each, monkeypatch
 )
 def test_a_planted_bug_is_caught(right, wrong):
     bad = edited(module.__name__, right, wrong)
-    bad.FAR = 64
+    bad.__dict__.update(LARGE)
     for name, then in {**TAKEN, **LEFT}.items():
         graph = network(then)
         try:
