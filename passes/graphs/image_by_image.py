@@ -37,6 +37,7 @@ from ...ir.lowering import KernelForm, Pointwise
 from ...ir.op import REGISTRY
 from ...ir.recur import recurrent
 from ...ir.types import Type
+from ..kernels.index_check import from_data
 from .lower import lower
 from .pieces import is_reshape
 
@@ -244,8 +245,10 @@ def _tells_apart(kernel: Kernel, axis: str, images: AbstractSet[str]) -> bool:
     alone = Affine(((axis, 1),))
     for buffer, index in _accesses(kernel):
         first, *rest = index if buffer in images else (alone, *index)
-        if first != alone or any(_names(part, axis) for part in rest):
+        if first != alone or any(isinstance(part, Affine) and axis in part.names for part in rest):
             return False
+        if any(isinstance(part, Expr) and from_data(part) for part in rest):
+            return False  # indices are looked at before a kernel runs, which no loop does
     exprs = (e for stage in kernel.stages for e in walk(*stage.exprs))
     return not any(isinstance(e, Coordinate) and axis in e.index.names for e in exprs)
 
@@ -255,11 +258,6 @@ def _accesses(kernel: Kernel) -> Iterator[tuple[str, Sequence[Affine | Expr]]]:
         yield read.buffer, read.index
     for store in kernel.stores:
         yield store.buffer, store.index
-
-
-def _names(part: Affine | Expr, axis: str) -> bool:
-    """Whether an index hangs on an axis; of an expression `walk` has met its own coordinates."""
-    return isinstance(part, Affine) and axis in part.names
 
 
 # ---- the loop
