@@ -148,6 +148,6 @@ def test_to_program_stops_after_a_pass():
     names = [name_of(step) for step in Options(frozen=frozenset((1,))).passes()]
     assert names == [name_of(step) for step in PIPELINE]
     with pytest.raises(
-        ArgumentValueError, match="dce, fuse, build_program, lay_out_bodies, narrow_windows, factor_sums"
+        ArgumentValueError, match="dce, image_by_image, fuse, build_program, lay_out_bodies, narrow_windows, factor_sums"
     ):
         Options(stop_after="polish").passes()
