@@ -87,14 +87,12 @@ def _images(node: Node) -> int:
 class _Chosen:
     """What may go image by image: nodes, in order, with their attrs for one image.
 
-    each: the values that have an image for each point of their first dimension.  given: those that the nodes
-    did not make.
+    each: the values that have an image for each point of their first dimension.
     """
 
     count: int
     nodes: dict[Node, Mapping[str, Any]] = field(default_factory=dict)
     each: dict[Value, None] = field(default_factory=dict)
-    given: dict[Value, None] = field(default_factory=dict)
 
     def takes(self, node: Node) -> bool:
         """Note a node that may go so; returns False for one that may not, and hangs on the others."""
@@ -109,7 +107,7 @@ class _Chosen:
             return not found
         if begins:
             assert first is not None
-            self.given[first] = self.each[first] = None
+            self.each[first] = None
         self.nodes[node] = attrs
         self.each |= dict.fromkeys(node.outputs)
         return True

@@ -404,7 +404,8 @@ class Main:
         """Begin what is done where runs, shared among threads, would leave many of them idle: more than a
         fifth, as eight runs do of six threads.  Then threads share the kernels of each run.
         """
-        held = self.name(f"load i32, ptr {self.beyond('%pool', LIMIT)}, align 4")
+        at = self.name(f"getelementptr i8, ptr %pool, i64 {LIMIT}")
+        held = self.name(f"load i32, ptr {at}, align 4")
         limit = self.name(f"zext i32 {held} to i64")
         threads = self.name(f"call i64 @llvm.umin.i64(i64 {limit}, i64 %most)")
         upper = self.name(f"add i64 {count}, {self.name(f'sub i64 {threads}, 1')}")
@@ -414,9 +415,6 @@ class Main:
         label = str(self.count)
         self.lines += [f"  br i1 {many}, label %alone{label}, label %together{label}", f"alone{label}:"]
         return label
-
-    def beyond(self, pointer: str, nbytes: int) -> str:
-        return self.name(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
 
     def runs(self, step: Repeat, symbol: str) -> None:
         """What a thread does: the runs %lo to %hi, or all runs of the blocks of rows %lo to %hi.
