@@ -36,8 +36,8 @@ SINGLES = {
     128: (Tile(64, 32, 8, 3), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
     256: (Tile(32, 16, 8, 3), Tile(32, 16, 8, 2), Tile(16, 32, 8, 2)),
 }
-# Of f32 whose factors are rounded.  64 wide the quickest of 46 by tf32x3 on an H200 (2026-11-28); wider ones
-# were not measured.
+# Of f32 whose factors are rounded.  64 wide the quickest of 46 by tf32x3 on an H200 (2026-11-28); wider
+# ones were not measured.
 ROUNDED = {
     64: (Tile(128, 64, 4, 1), Tile(128, 64, 8, 3), Tile(64, 128, 8, 1)),
     128: (Tile(64, 32, 8, 3), Tile(64, 32, 8, 2), Tile(32, 64, 8, 2)),
