@@ -43,8 +43,8 @@ ROUNDED = {
     128: (Tile(64, 32, 8, 3), Tile(64, 32, 8, 2), Tile(32, 64, 8, 2)),
     256: (Tile(32, 16, 8, 3), Tile(32, 16, 8, 2), Tile(16, 32, 8, 2)),
 }
-# The quickest of 10 to 18 over lengths of 512 to 8192 on an H200, with Triton 3.6, 2026-11-27; 128 wide there of 17 at
-# 4096, the day after.
+# The quickest of 10 to 18 over lengths of 512 to 8192 on an H200, with Triton 3.6, 2026-11-27; 128 wide
+# there of 17 at 4096, the day after.
 HALVES = {
     64: (Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 4, 3)),
     128: (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2)),
