@@ -1,9 +1,11 @@
 """Winograd's transforms as numbers, and the convolutions that they are for.
 
-    y = At [ (G w) * (Bt d) ]        m outputs, a window of n = m + 2 inputs, 3 taps
+    y = At [ (G w) * (Bt d) ]        m outputs, r taps, a window of n = m + r - 1 inputs
 
-The points are {0, 1, -1, inf} for m = 2 and {0, +-sqrt(2), +-1/sqrt(2), inf} for m = 4: the latter's error is
-half that of the usual {0, +-1, +-2, inf}, and the transforms cost the same.
+The points are {0, 1, -1, inf} for n = 4 and {0, +-sqrt(2), +-1/sqrt(2), inf} for n = 6: the latter's error is
+half that of the usual {0, +-1, +-2, inf}, and the transforms cost the same.  What n inputs become is the
+same for any m and r.  Windows of 8 err by 3e-6 where those of 6 err by 8e-7 and direct sums by 4e-7 (64
+channels, the best of some points tried, 2026-11-28), so there are none.
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
 """
 
@@ -20,15 +22,16 @@ from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Kernel, Local, Reduce, Store
 from ...ir.kernel.scalar import Op, Read
 
-TAPS = 3
-# By outputs of a tile: the points a > 0 of the pairs +-a.
-PAIRS = {2: (1.0,), 4: (2**0.5, 0.5**0.5)}
+# By inputs of a window: the points a > 0 of the pairs +-a.
+PAIRS = {4: (1.0,), 6: (2**0.5, 0.5**0.5)}
+# By taps along a side: outputs of a tile along it.
+TILES = {2: (5, 3), 3: (4, 2), 4: (3,), 5: (2,)}
 
 
 # ---- numbers
-def weight_transform(tile: int) -> np.ndarray:
-    """G: [tile + 2, 3] in float64, a row for each of 0, a, -a, b, -b, ..., inf."""
-    return at_points([0.0, *(sign * a for a in PAIRS[tile] for sign in (1, -1))], TAPS)
+def weight_transform(tile: int, taps: int) -> np.ndarray:
+    """G: [tile + taps - 1, taps] in float64, a row for each of 0, a, -a, b, -b, ..., inf."""
+    return at_points([0.0, *(sign * a for a in PAIRS[tile + taps - 1] for sign in (1, -1))], taps)
 
 
 def powers(points: Sequence[float], count: int) -> np.ndarray:
@@ -42,10 +45,10 @@ def at_points(points: Sequence[float], count: int) -> np.ndarray:
     return powers(points, count) / np.array([*scales, 1.0])[:, None]
 
 
-def weight_products(tile: int) -> np.ndarray:
-    """G[a, r] * G[b, s], [n * n, 9] in float64: what takes the taps of a weight to U."""
-    g = weight_transform(tile)
-    return np.einsum("ar,bs->abrs", g, g).reshape(len(g) ** 2, TAPS**2)
+def weight_products(tile: int, taps: int) -> np.ndarray:
+    """G[a, r] * G[b, s], [n * n, taps * taps] in float64: what takes the taps of a weight to U."""
+    g = weight_transform(tile, taps)
+    return np.einsum("ar,bs->abrs", g, g).reshape(len(g) ** 2, taps**2)
 
 
 def pair_polynomials(pairs: tuple[float, ...]) -> tuple[list[list[float]], list[float]]:
@@ -64,14 +67,16 @@ def pair_polynomials(pairs: tuple[float, ...]) -> tuple[list[list[float]], list[
 # ---- kernels
 @dataclass(frozen=True)
 class Shape:
-    """A 3 x 3 convolution of stride 1, as its kernel says it: axes, buffers and sizes.
+    """A convolution of square windows and stride 1, as its kernel says it: axes, buffers and sizes.
 
+    window: taps along a side.
     block: channels of a vector, which are a block of the image; 0 where vectors are of images.
     lane: the axis of a result's vectors.  channel, out: the axes of channels, or of their blocks.
     image, weight: the buffers' numbers.  at, weight_at: the floats from their starts to what is read.
     origin: where the first window begins.  size: of the image.
     """
 
+    window: int
     block: int
     lane: str
     batch: str | None
@@ -114,11 +119,11 @@ def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) ->
             rest.append(part)
             continue
         (place, step), (tap, by) = sorted(part.terms, key=lambda term: term[0] in summed)
-        if place in summed or tap not in summed or step != 1 or by not in (1, -1) or extent[tap] != TAPS:
+        if place in summed or tap not in summed or step != 1 or by not in (1, -1):
             return None
         places.append(place)
         taps.append(tap)
-        origin.append(part.constant + min(0, by * (TAPS - 1)))
+        origin.append(part.constant + min(0, by * (extent[tap] - 1)))
         if isinstance(length, Dim):
             return None
         size.append(length)
@@ -126,6 +131,9 @@ def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) ->
     batch = sorted(kernel.parallel_names - outs.names - set(places))
     inner = sorted(summed - set(taps), key=at.coefficient)  # the axes of channels, of the least stride first
     outer = sorted(outs.names, key=weight_at.coefficient)
+    window = extent[taps[0]] if taps else 0
+    if window not in TILES or any(extent[tap] != window for tap in taps):
+        return None
     if len(places) != 2 or len(batch) > 1 or len(inner) != len(outer) or len(outer) not in (1, 2):
         return None
     n, block = as_affine(batch[0]) if batch else Affine(), 0 if len(outer) == 1 else extent[outer[0]]
@@ -140,7 +148,7 @@ def _shape(kernel: Kernel, summed: frozenset[str], image: Read, weight: Read) ->
     if not fits:
         return None
     return Shape(
-        block, outer[0] if block else batch[0], batch[0] if batch else None, inner[-1], outer[-1],
+        window, block, outer[0] if block else batch[0], batch[0] if batch else None, inner[-1], outer[-1],
         tuple(places), tuple(taps), list(buffers).index(image.buffer), list(buffers).index(weight.buffer),
         at, weight_at, tuple(origin), tuple(size),
     )  # fmt: skip

@@ -11,8 +11,8 @@ from ...ir.dims import Dim
 from ...ir.errors import KernelError
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel, Reduce
-from ..kernels.winograd import TAPS, shape_of, weight_transform
-from ..schedules.choose_winograd import STACK, apart
+from ..kernels.winograd import TILES, shape_of, weight_transform
+from ..schedules.choose_winograd import STACK, STEPS, apart, summed_of
 from ..schedules.steps import Schedule, Vectorise, Winograd
 from ..schedules.target import AHEAD, LINE, Target
 from .code import Code, Phase
@@ -22,7 +22,6 @@ from .ranges import OPEN, Int, Name
 from .winograd_transforms import combination, input_transform, output_transform
 from .writer import HIGH, LOW, Point, Value, Writer
 
-STEPS = 4  # of a sum over a block of channels, written out
 ASKED_FOR = -(1 << 62)  # floats behind a pointer from which nothing may be loaded, wherever it points
 UNNAMED = "unnamed"  # the functions while their text is hashed
 # What functions are given: strides of the image, and where a result is.
@@ -64,14 +63,18 @@ class WinogradCode:
 
     def __init__(self, how: Winograd, kernel: Kernel, target: Target):
         shape, lanes = shape_of(kernel), how.images or target.lanes
-        if shape is None or shape.block != (0 if how.images else lanes):
+        if (
+            shape is None
+            or shape.block != (0 if how.images else lanes)
+            or how.tile not in TILES[shape.window]
+        ):
             raise KernelError(
-                f"{kernel.name}: Winograd stands for a convolution of 3 x 3 taps, stride 1, in vectors of "
-                f"{lanes} {'images' if how.images else 'channels'}, followed by pointwise stages",
-                f"kernel: {kernel}",
+                f"{kernel.name}: Winograd stands for a convolution of 2 to 5 taps a side, stride 1, in "
+                f"vectors of {lanes} {'images' if how.images else 'channels'}, and pointwise stages",
+                f"outputs of a tile along a side, by taps: {TILES}; kernel: {kernel}",
             )
         self.how, self.kernel, self.shape = how, kernel, shape
-        self.target, self.lanes, self.n = target.with_lanes(lanes), lanes, how.tile + 2
+        self.target, self.lanes, self.n = target.with_lanes(lanes), lanes, how.tile + shape.window - 1
         self.open = bool(kernel.symbols)  # for any number of images
         if self.open and (
             how.images or how.spread or [*kernel.symbols] != [str(kernel.extents[shape.batch or ""])]
@@ -93,7 +96,8 @@ class WinogradCode:
             raise KernelError(f"{kernel.name}: chunks of {self.chunk} vectors don't divide the channels")
         if how.images and (how.block != 1 or how.spread or self.groups * width != self.batch):
             raise KernelError(f"{kernel.name}: {how} takes a tile of {width} images at once, of {self.batch}")
-        # inner: the channels in an element of V's and U's dimension of channels
+        # inner: the channels in an element of V's and U's dimension of channels; summed: those that aren't
+        # all zeros in it
         if how.images:
             self.inner, self.v_tile, self.u_channel, self.u_chunk = 1, width, self.outs, how.rows
             self.rows, self.m_row, self.m_vector = how.rows, width, lanes
@@ -101,6 +105,9 @@ class WinogradCode:
             self.inner, self.v_tile, self.u_channel = lanes, lanes, lanes * width
             self.u_chunk = self.n**2 * self.channels * self.u_channel
             self.rows, self.m_row, self.m_vector = self.block, lanes, self.block * lanes
+        self.summed = self.inner
+        if not how.images and self.channels == 1:
+            self.summed = summed_of(int([*kernel.buffers.values()][shape.weight].shape[1]), lanes)
         self.v_channel, self.u_position = self.block * self.v_tile, self.channels * self.u_channel
         self.v_position = apart(self.channels * self.v_channel // lanes, lanes)
         self.m_position = apart(self.rows * how.vectors, lanes)
@@ -180,7 +187,7 @@ class WinogradCode:
 
     def window(self) -> None:
         """V = Bt x B for one vector of one tile and channel; %row and %column: the strides of x."""
-        n, lanes, tile = self.n, self.lanes, self.how.tile
+        n, lanes = self.n, self.lanes
         # of places nearer by, as on an edge, it takes less
         f = self.function(self.window_of(max(self.row, n * lanes), max(self.column, lanes)))
         column = COLUMN if COLUMN in f.contract.integers else lanes
@@ -192,14 +199,14 @@ class WinogradCode:
                 d.append(f.load(at))
                 at = f.at(at, ROW)
             to = f.at(half, f.i("mul", j, lanes))
-            for i, value in enumerate(input_transform(f, d, tile)):
+            for i, value in enumerate(input_transform(f, d)):
                 f.store(value, f.at(to, i * n * lanes))
 
         def across(i: Int) -> None:
             at = f.at(half, f.i("mul", i, n * lanes))
             to = f.at("%v", f.i("mul", i, n * self.v_position))
             d = [f.load(f.at(at, j * lanes)) for j in range(n)]
-            for j, value in enumerate(input_transform(f, d, tile)):
+            for j, value in enumerate(input_transform(f, d)):
                 f.store(value, f.at(to, j * self.v_position))
 
         f.each(0, n, down)
@@ -282,7 +289,7 @@ class WinogradCode:
     def product(self, rows: int) -> None:
         """M = V U at one position, for so many rows of a chunk, held in registers."""
         lanes, vectors, width = self.lanes, self.how.vectors, self.how.vectors * self.lanes
-        inner, step = self.inner, min(STEPS, self.inner)
+        inner, step = self.inner, min(STEPS, self.summed)
         one, many = ("%u", "%v") if self.how.images else ("%v", "%u")
         strides = {"%v": self.v_channel, "%u": self.u_channel}
         floats = {at: (self.channels - 1) * stride for at, stride in strides.items()}
@@ -312,7 +319,7 @@ class WinogradCode:
         def channel(c: Int, totals: list[Value]) -> list[Value]:
             at = {name: f.at(name, f.i("mul", c, stride)) for name, stride in strides.items()}
             at |= {name: f.at(name, f.i("sdiv", f.i("mul", c, self.u_channel), shares)) for name in asks}
-            if step == inner:
+            if step == self.summed:
                 return some(at, totals)
 
             def steps(k: Int, carried: list[Value]) -> list[Value]:
@@ -320,9 +327,9 @@ class WinogradCode:
                 here |= {name: f.at(at[name], f.i("sdiv", f.i("mul", k, width), shares)) for name in asks}
                 return some(here, carried)
 
-            return f.loop(0, inner, step, totals, steps, aligned=True)
+            return f.loop(0, self.summed, step, totals, steps, aligned=True)
 
-        none, innermost = [self.zero] * (rows * vectors), step == inner
+        none, innermost = [self.zero] * (rows * vectors), step == self.summed
         totals = f.loop(0, self.channels, 1, none, channel, aligned=innermost)
         for slot, total in enumerate(totals):
             r, w = divmod(slot, vectors)
@@ -478,13 +485,14 @@ class WinogradCode:
     def weights(self, time: float) -> Phase:
         """U = G w Gt for some of the summed channels."""
         f, memory = self.phase(self.channels)
-        s, n, g = self.shape, self.n, weight_transform(self.how.tile).tolist()
+        s, n, taps = self.shape, self.n, range(self.shape.window)
+        g = weight_transform(self.how.tile, s.window).tolist()
 
         def vector(c: Int, k: Int) -> None:
             at = f.at(memory[s.weight], f.i("mul", c, s.weight_at.coefficient(s.channel)), k)
-            places = [[self.tap(0, r) + self.tap(1, q) for q in range(TAPS)] for r in range(TAPS)]
-            taps = [[f.load(f.at(at, place)) for place in row] for row in places]
-            half = [[combination(f, row, column) for column in zip(*taps, strict=True)] for row in g]
+            places = [[self.tap(0, r) + self.tap(1, q) for q in taps] for r in taps]
+            values = [[f.load(f.at(at, place)) for place in row] for row in places]
+            half = [[combination(f, row, column) for column in zip(*values, strict=True)] for row in g]
             to = f.at(memory[-1], f.i("mul", c, self.u_channel), k)
             for a in range(n):
                 for b, row in enumerate(g):
@@ -499,7 +507,9 @@ class WinogradCode:
         """Where a tap is in the weight, by its place in the window."""
         axis = self.shape.taps[dimension]
         backwards = self.shape.at.coefficient(axis) < 0
-        return int(self.shape.weight_at.coefficient(axis)) * (TAPS - 1 - number if backwards else number)
+        return int(self.shape.weight_at.coefficient(axis)) * (
+            self.shape.window - 1 - number if backwards else number
+        )
 
     def by_blocks(self, time: float) -> Phase:
         """V of a block of tiles, and then its outputs chunk by chunk."""

@@ -11,7 +11,7 @@ from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
-from ..schedules.default import can_transpose
+from ..schedules.default import MOST_STRIDE, can_transpose
 from ..schedules.steps import NEIGHBOURS, Schedule
 from ..schedules.target import LINE, Target
 from .expressions import Expressions
@@ -346,6 +346,9 @@ class Memory(Expressions):
         if lanes == 1 and spread is None and mask is None:
             return self.read(address, dtype, self.lanes)
         shape, align = suffix(dtype, self.lanes), NUMPY[dtype].itemsize
+        apart = spread is None and lanes != 1 and 1 <= abs(lanes) <= MOST_STRIDE
+        if apart and (mask is None or self.target.has_masks):
+            return self.load_strided(dtype, address, lanes, mask, other)
         if lanes == 1 and spread is None:
             if self.target.loses_masks and align == 8:
                 mask = self.unknown(mask, address)
@@ -355,6 +358,30 @@ class Memory(Expressions):
             place = self.pointers(ELEMENTS[dtype], address, lanes, spread)
         arguments = [place, self.constant(align, "i32"), self.every(mask), self.splat(other)]
         return self.ssa(self.call(name, type_of(dtype, self.lanes), arguments), dtype, self.lanes)
+
+    def load_strided(self, dtype: str, address: str, stride: int, mask: Value | None, other: Value) -> Value:
+        """Elements a few apart: picked out of vectors of all from the first to the last one."""
+        count, element = self.lanes, ELEMENTS[dtype]
+        lowest = min(0, stride * (count - 1))
+        starts = [
+            *range(0, abs(stride) * (count - 1) + 1 - count, count),
+            abs(stride) * (count - 1) + 1 - count,
+        ]
+        places = [stride * lane - lowest for lane in range(count)]
+        found: Value | None = None
+        for number, start in enumerate(starts):
+            own = {at - start: lane for lane, at in enumerate(places) if start <= at < start + count}
+            at = self.address(element, address, 0, lowest + start)
+            some = mask and self.shuffle(
+                mask, self.constant(False, "bool", True), [own.get(k, count) for k in range(count)]
+            )
+            part = self.load_vector(dtype, at, 1, None, some, other)
+            picks = {lane: (count if number else 0) + at for at, lane in own.items()}
+            found = self.shuffle(
+                found or part, part if number else None, [picks.get(k, k) for k in range(count)]
+            )
+        assert found is not None
+        return found
 
     def every(self, mask: Value | None) -> Value:
         """The argument of an intrinsic for a mask, where None is all lanes."""

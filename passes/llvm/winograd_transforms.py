@@ -26,9 +26,9 @@ def _polynomial(f: Function, coefficients: list[float], values: list[Value]) -> 
     return total
 
 
-def input_transform(f: Function, d: list[Value], tile: int) -> list[Value]:
+def input_transform(f: Function, d: list[Value]) -> list[Value]:
     """Bt d"""
-    n, pairs = len(d), PAIRS[tile]
+    n, pairs = len(d), PAIRS[len(d)]
     parts, whole = pair_polynomials(pairs)
     out = [_polynomial(f, whole, d[0 : n - 1 : 2])]
     for a, part in zip(pairs, parts, strict=True):
@@ -38,8 +38,8 @@ def input_transform(f: Function, d: list[Value], tile: int) -> list[Value]:
 
 
 def output_transform(f: Function, x: list[Value], tile: int) -> list[Value]:
-    """At x"""
-    pairs = PAIRS[tile]
+    """At x, of `tile` outputs"""
+    pairs = PAIRS[len(x)]
     sums = [f.add(x[1 + 2 * k], x[2 + 2 * k]) for k in range(len(pairs))]
     differences = [f.sub(x[1 + 2 * k], x[2 + 2 * k]) for k in range(len(pairs))]
     out = []

@@ -41,8 +41,9 @@ from ..kernels.blocking import (
     zero_of,
 )
 from ..kernels.product import Convolution, product_of
+from ..kernels.space_to_depth import space_to_depth
 from ..kernels.winograd import weight_products
-from ..schedules.choose_winograd import choose_winograd, pack_winograd
+from ..schedules.choose_winograd import choose_winograd, directly, pack_winograd
 from ..schedules.default import runs_once
 from ..schedules.steps import Schedule, Vectorise, Winograd, tiles, unrolls
 from ..schedules.target import Target
@@ -91,7 +92,7 @@ class _Assignment:
         self.readers = Counter(a for step in program.steps for a in {*step.inputs} if a is not None)
         self.constants: dict[Array, np.ndarray] = dict(program.constants)
         self.packed: dict[tuple[Array, str], Array] = {}
-        self.tables: dict[int, Array] = {}
+        self.tables: dict[tuple[int, int], Array] = {}
         self.rounded: dict[Array, Array] = {}
 
     def program(self) -> Program:
@@ -216,12 +217,11 @@ class _Assignment:
         return roles.is_pointwise and plain
 
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
-        how = None
-        if self.options.winograd:
-            options = self.options
-            how = choose_winograd(kernel, roles, self.target, options.threads, options.rounds)
+        how = self.winograd(kernel, roles)
         if how is not None:
             return self.by_winograd(step, kernel, roles, how)
+        if self.as_depth(step, kernel, roles):
+            return True
         made = direct(kernel, roles, self.target, self.options.rounds)
         if made is None:
             return False
@@ -237,6 +237,38 @@ class _Assignment:
         self.append(step, made.kernel, made.buffers, instead, made.how)
         return True
 
+    def winograd(self, kernel: Kernel, roles: Convolution, direct: float | None = None) -> Winograd | None:
+        options = self.options
+        if not options.winograd:
+            return None
+        return choose_winograd(kernel, roles, self.target, options.threads, options.rounds, direct)
+
+    def as_depth(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
+        """A strided convolution of few channels by Winograd, between the places that a stride passes."""
+        image = kernel.buffers[roles.input]
+        if can_block(image.shape, self.target.lanes):
+            return False
+        deep = space_to_depth(kernel, roles, self.target.lanes)
+        if deep is None:
+            return False
+        how = self.winograd(deep.kernel, deep.roles, directly(kernel, roles, self.target))
+        if how is None:
+            return False
+        operands = {b.name: a for b, a in zip(step.kernel.inputs, step.inputs, strict=True) if a is not None}
+        x, w = operands[roles.input], operands[roles.weight]
+        shapes = deep.kernel.buffers
+        whole = Array(x.name, x.dtype, deep.image.outputs[0].shape)
+        self.steps.append(Call(deep.image, (self.as_plain(x),), (whole,)))
+        self.plain[whole] = whole
+        made = operands[roles.input] = Array(x.name, x.dtype, shapes[roles.input].shape)
+        self.blocked[made] = self.as_blocked(whole)
+        operands[roles.weight] = self.pack(self.as_plain(w), deep.weight, (), None)
+        self.plain[operands[roles.weight]] = operands[roles.weight]
+        inputs = tuple(operands[b.name] for b in step.kernel.inputs)
+        return self.by_winograd(
+            replace(step, kernel=deep.kernel, inputs=inputs), deep.kernel, deep.roles, how
+        )
+
     def by_winograd(self, step: Call, kernel: Kernel, roles: Convolution, how: Winograd) -> bool:
         made = block(
             kernel, [roles.input, *(b.name for b in kernel.outputs)], self.target.lanes, beside=[roles.weight]
@@ -246,13 +278,14 @@ class _Assignment:
         operands = dict(zip((b.name for b in step.kernel.inputs), step.inputs, strict=True))
         weight = self.as_plain(operands[roles.weight])
         pack = pack_winograd(weight.shape, how, self.target.lanes)
-        table = self.tables.get(how.tile)
+        taps = int(roles.window[0])
+        table = self.tables.get((how.tile, taps))
         if table is None:
-            numbers = weight_products(how.tile)
-            table = self.tables[how.tile] = Array(f"g{how.tile}", "f64", numbers.shape)
+            numbers = weight_products(how.tile, taps)
+            table = self.tables[how.tile, taps] = Array(f"g{how.tile}", "f64", numbers.shape)
             self.constants[table] = numbers
-        rows = {"a": 12 if how.tile == 4 else 8}
-        schedule = Schedule(Vectorise("ki"), *tiles(rows), *unrolls({"r": 3, "s": 3}))
+        rows = {"a": 12 if table.shape[0] == 36 else 8}
+        schedule = Schedule(Vectorise("ki"), *tiles(rows), *unrolls({"r": taps, "s": taps}))
         u = self.pack(weight, pack, (table,), schedule)
         buffer = Buffer(fresh(made.kernel, "u"), "f32", u.shape)
         at = [b.name for b in made.kernel.inputs].index(roles.weight) + 1

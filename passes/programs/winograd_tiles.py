@@ -52,7 +52,7 @@ TILE = 4  # places of a tile, on a side
 STEPS = {1: 3, 2: 4}  # the taps of a window that moves by so many places
 # Beside infinity, by taps of a phase.  Of two taps those whose sums err least of some tried, and no more than
 # those of three taps do.  A point and its opposite share additions.
-POINTS = {3: (0.0, *(sign * a for a in PAIRS[TILE] for sign in (1, -1))), 2: (0.0, 0.7, -0.7, 1.75)}
+POINTS = {3: (0.0, *(sign * a for a in PAIRS[TILE + 2] for sign in (1, -1))), 2: (0.0, 0.7, -0.7, 1.75)}
 # Bytes of what tiles become, which live for a moment; and of what a weight becomes, or its gradient is made
 # of, while many results of the forward pass are there: at most this, or so many times both images.  With 512
 # by 512 channels of 4 x 4 places it was the most of a ResNet-18 for images of 32 x 32, and gained least.

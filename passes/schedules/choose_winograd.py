@@ -1,6 +1,6 @@
-"""Winograd convolutions F(m x m, 3 x 3): 2.25 (m = 2) or 4 (m = 4) times fewer multiplications.
+"""Winograd convolutions F(m x m, r x r): 2.25 to 4 times fewer multiplications, of 2 to 5 taps.
 
-An image is cut into tiles of m x m outputs, each of which reads a window of n x n inputs, n = m + 2:
+An image is cut into tiles of m x m outputs, each of which reads a window of n x n inputs, n = m + r - 1:
 
     y = At [ sum over c of (G w Gt) * (Bt x B) ] A
 
@@ -27,10 +27,11 @@ from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from ...ir.kernel.scalar import cast, read, ref
 from ..kernels.blocking import can_block
 from ..kernels.product import Convolution
-from ..kernels.winograd import TAPS, Shape, shape_of
+from ..kernels.winograd import TILES, Shape, shape_of
 from .steps import Winograd
 from .target import Core, Target
 
+STEPS = 4  # of a sum over a block of channels, written out
 STACK = 5 << 18  # bytes of stack that a thread may take for V and M
 BLOCK_BYTES = 1 << 20  # of V and M, with channels in the lanes
 # Tiles of a block, where the second cache holds U too: 25, for which 2 MiB have room, take 4 % longer for 64
@@ -50,22 +51,23 @@ def pack_winograd(shape: tuple[int, ...], how: Winograd, lanes: int) -> Kernel:
     u[k2, a, c, kv, ki] = sum(t) g[a, t] * w[32*k2+16*kv+ki, c, t]
     """
     outs, channels = shape[:2]
-    positions, size = (how.tile + 2) ** 2, how.vectors * lanes
+    taps = shape[2]
+    positions, size = (how.tile + taps - 1) ** 2, how.vectors * lanes
     chunks, blocks = -(-outs // size), -(-channels // lanes)
     ragged = chunks * size != outs or blocks * lanes != channels
     axes = (Axis("k2", chunks), Axis("kv", how.vectors), Axis("c", blocks * lanes), Axis("a", positions))
     at = {axis: Affine(((axis, 1),)) for axis in ("k2", "a", "c", "kv", "ki", "r", "s")}
     out = Affine.of({"k2": size, "kv": lanes, "ki": 1})
     product = cast(read("w", (out, at["c"], at["r"], at["s"]), 0 if ragged else None), "f64") * read(
-        "g", (at["a"], Affine.of({"r": TAPS, "s": 1}))
+        "g", (at["a"], Affine.of({"r": taps, "s": 1}))
     )
     return Kernel(
         "pack_winograd",
-        (Buffer("w", "f32", (outs, channels, TAPS, TAPS)), Buffer("g", "f64", (positions, TAPS**2))),
+        (Buffer("w", "f32", (outs, channels, taps, taps)), Buffer("g", "f64", (positions, taps**2))),
         (Buffer("u", "f32", (chunks, positions, blocks * lanes, how.vectors, lanes)),),
         (*axes, Axis("ki", lanes)),
         (
-            Reduce("t", "sum", (Axis("r", TAPS), Axis("s", TAPS)), product),
+            Reduce("t", "sum", (Axis("r", taps), Axis("s", taps)), product),
             Store("u", tuple(at[name] for name in ("k2", "a", "c", "kv", "ki")), cast(ref("t"), "f32")),
         ),
     )
@@ -73,36 +75,55 @@ def pack_winograd(shape: tuple[int, ...], how: Winograd, lanes: int) -> Kernel:
 
 # ---- vectors of channels
 def choose_winograd(
-    kernel: Kernel, roles: Convolution, target: Target, threads: int = 2, rounds: bool = False
+    kernel: Kernel,
+    roles: Convolution,
+    target: Target,
+    threads: int = 2,
+    rounds: bool = False,
+    direct: float | None = None,
 ) -> Winograd | None:
     """How a plain convolution runs fastest by Winograd; None where it can't, or where that gains little.
 
     A direct sum has a smaller weight and smaller errors, so Winograd must take a quarter off its time.
     rounds: whether that one's factors may be bfloat16, which takes half where the target multiplies pairs.
+    direct: its time, where it is another kernel's.
     """
     lanes = target.lanes
     image, weight = kernel.buffers[roles.input], kernel.buffers[roles.weight]
-    if roles.window != (TAPS, TAPS) or roles.stride != (1, 1) or roles.dilation != (1, 1):
+    taps, *others = roles.window
+    if others != [taps] or taps not in TILES or roles.stride != (1, 1) or roles.dilation != (1, 1):
         return None
     if roles.group is not None or len(image.shape) != 4 or not can_block(image.shape, lanes):
         return None
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
+    summed = min(channels, summed_of(int(weight.shape[1]), lanes))
     share = 0.5 if rounds and target.pairs else 1.0
-    chosen, least = (
-        None,
-        0.75 * share * _products(TAPS**2, hint(image.shape[0]) * prod(sizes), channels, outs, target),
-    )
-    for tile in (4, 2):
+    chosen, least = None, 0.75 * share * (directly(kernel, roles, target) if direct is None else direct)
+    for tile in TILES[taps]:
         tiles = hint(image.shape[0]) * prod(-(-n // tile) for n in sizes)
-        positions = (tile + 2) ** 2
-        cost = _products(positions, tiles, channels, outs, target)
+        positions = (tile + taps - 1) ** 2
+        cost = _products(positions, tiles, summed, outs, target)
         cost += target.core.transform * positions * tiles * (channels + outs) / lanes
         any_number = isinstance(image.shape[0], Dim)
-        how = _dealt(tile, tiles, channels, outs, target, threads, any_number)
+        how = _dealt(tile, positions, tiles, channels, outs, target, threads, any_number)
         if how is not None and cost < least:
             chosen, least = how, cost
     return chosen
+
+
+def summed_of(channels: int, lanes: int) -> int:
+    """Channels that a sum runs over: of one block those in whole steps of it, else whole blocks."""
+    return -(-channels // STEPS) * STEPS if channels < lanes else -(-channels // lanes) * lanes
+
+
+def directly(kernel: Kernel, roles: Convolution, target: Target) -> float:
+    """Nanoseconds of a direct sum, by blocks of channels where the image has them."""
+    image, (outs, channels) = kernel.buffers[roles.input], map(int, kernel.buffers[roles.weight].shape[:2])
+    places = hint(image.shape[0]) * prod(int(kernel.extents[axis]) for axis in roles.places)
+    lanes = target.lanes
+    channels = -(-channels // lanes) * lanes if can_block(image.shape, lanes) else channels
+    return _products(prod(map(int, roles.window)), places, channels, -(-outs // lanes) * lanes, target)
 
 
 def _products(taps: int, places: int, channels: int, outs: int, target: Target) -> float:
@@ -112,7 +133,14 @@ def _products(taps: int, places: int, channels: int, outs: int, target: Target) 
 
 
 def _dealt(
-    tile: int, tiles: int, channels: int, outs: int, target: Target, threads: int, any_number: bool
+    tile: int,
+    positions: int,
+    tiles: int,
+    channels: int,
+    outs: int,
+    target: Target,
+    threads: int,
+    any_number: bool,
 ) -> Winograd | None:
     """By chunks of channels where the weight outweighs the image, so that it is read once; else by blocks of
     tiles, for which V and M lie in the second cache, beside U where that leaves room for them.
@@ -121,7 +149,7 @@ def _dealt(
     few tiles.
     """
     lanes, cache = target.lanes, target.core.cache
-    positions, rows = (tile + 2) ** 2, target.core.sums // 2 if target.registers >= 32 else 6
+    rows = target.core.sums // 2 if target.registers >= 32 else 6
     vectors = 2 if outs % (2 * lanes) == 0 else 1
     spread = not any_number and 2 * tiles * (channels + outs) < channels * outs
     weight = 4 * positions * channels * outs
@@ -152,7 +180,7 @@ def choose_images(kernel: Kernel, target: Target, lanes: int) -> Winograd | None
         rows = next(n for n in range(target.with_lanes(lanes).sums // vectors, 0, -1) if outs % n == 0)
         held = apart(channels * vectors, lanes) + apart(rows * vectors, lanes)
         if batch % (vectors * lanes) == 0 and 4 * 36 * held <= STACK:
-            how = Winograd(4, 1, rows, vectors, False, lanes)
+            how = Winograd(TILES[shape.window][0], 1, rows, vectors, False, lanes)
             return how if _gains(how, kernel, shape, target.core) else None
     return None
 
@@ -163,11 +191,11 @@ def _gains(how: Winograd, kernel: Kernel, shape: Shape, core: Core) -> bool:
     U is written once and read for every unit, so that many channels of small images gain nothing.
     """
     batch, channels, outs = (int(kernel.extents[axis]) for axis in (shape.lane, shape.channel, shape.out))
-    positions, pairs = (how.tile + 2) ** 2, channels * outs
+    positions, pairs = (how.tile + shape.window - 1) ** 2, channels * outs
     direct, tiles = 2.0 * pairs * batch, 1
     for place, origin, size in zip(shape.places, shape.origin, shape.size, strict=True):
         extent = int(kernel.extents[place])
-        direct *= sum(0 <= origin + i + r < size for i in range(extent) for r in range(TAPS))
+        direct *= sum(0 <= origin + i + r < size for i in range(extent) for r in range(shape.window))
         tiles *= -(-extent // how.tile)
     blocks, nbytes = batch // (how.vectors * how.images), 4 * positions * pairs
     spent = 2 * positions * pairs * batch * tiles / core.image_gflops

@@ -21,6 +21,7 @@ from .target import Target
 STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
 MOST_TAPS = 5  # of a window, along a side
 USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
+MOST_STRIDE = 4  # between lanes that are picked out of whole vectors
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
 
 
@@ -57,11 +58,11 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
         in_strips = across == kernel.parallel[-1].name and _size(kernel, across) == STRIP
         block = [Block(vector, STRIP)] if in_strips else []
         return Schedule(Vectorise(vector), Tile(across, target.lanes), *block)
-    beside = _short_axis(kernel, vector, target)
+    beside, far = _short_axis(kernel, vector, target)
     if beside:
         others = [a for a in names(kernel.parallel) if a not in (vector, beside)]
         blocks = [Block(vector, target.lanes), Block(others[-1], STRIP)] if others else [Block(vector, STRIP)]
-        return Schedule(Vectorise(vector), Tile(beside, _size(kernel, beside)), *blocks)
+        return Schedule(Vectorise(vector), Tile(beside, _size(kernel, beside)), *(blocks if far else []))
     if vector in kernel.parallel_names and any(store.combine and store.axes for store in kernel.stores):
         held = max(1, min(8, _size(kernel, vector) // target.lanes))  # vectors for each index that is read
         return Schedule(Vectorise(vector, held), Block(vector, held * target.lanes))
@@ -251,23 +252,24 @@ def _transposed_axis(kernel: Kernel, vector: str, lanes: int) -> str | None:
     return None
 
 
-def _short_axis(kernel: Kernel, vector: str, target: Target) -> str | None:
+def _short_axis(kernel: Kernel, vector: str, target: Target) -> tuple[str | None, bool]:
     """A short axis along which a strided read's elements are neighbours: all of them are taken at once, while
-    their lines are near.
+    their lines are near.  And whether lanes are so far apart that each takes a line of its own.
 
-    512 x 512 weights of 3 x 3 taps to [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC, 2026-11-25).
+    512 x 512 weights of 3 x 3 taps to [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC, 2026-11-25); every
+    second place of rows of 640, both ways, 0.52 in place of 1.14 where lines are read from end to end.
     """
     if vector not in kernel.parallel_names or runs_once(kernel):
-        return None
+        return None, False
     if any(isinstance(stage, (Reduce, Fold)) for stage in kernel.stages):
-        return None
+        return None, False
     for _, access in kernel.reads:
         strides = kernel.buffers[access.buffer].offset(access.index)
         if strides.coefficient(vector) > 1:
             for axis in sorted(kernel.parallel_names - {vector}):
                 if strides.coefficient(axis) == 1 and 1 < _size(kernel, axis) < target.lanes:
-                    return axis
-    return None
+                    return axis, strides.coefficient(vector) > MOST_STRIDE
+    return None, False
 
 
 def can_transpose(kernel: Kernel, access: Read, vector: str) -> bool:

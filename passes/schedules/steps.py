@@ -287,9 +287,9 @@ class Roll(Step):
 # ---- a step that stands for all of a kernel's code
 @dataclass(frozen=True)
 class Winograd(Step):
-    """A 3 x 3 convolution of stride 1 is computed from sums of its inputs, in fewer multiplications.
+    """A convolution of stride 1 is computed from sums of its inputs, in fewer multiplications.
 
-    tile:    outputs of a tile along each side: 2 or 4.
+    tile:    outputs of a tile along each side.
     block:   tiles that are transformed together.
     rows:    tiles of a register tile at most; `vectors`: of output channels beside them, and of a chunk.
     spread:  all tiles are transformed first, and then the work is dealt out by chunks of output channels, so

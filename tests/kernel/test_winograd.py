@@ -21,7 +21,7 @@ from lamina.ir.types import type_of
 from lamina.passes.graphs.lower import lower
 from lamina.passes.kernels.blocking import block, squeezed
 from lamina.passes.kernels.product import product_of
-from lamina.passes.kernels.winograd import PAIRS, shape_of, weight_products, weight_transform
+from lamina.passes.kernels.winograd import PAIRS, TILES, shape_of, weight_products, weight_transform
 from lamina.passes.llvm import conv_winograd, generate
 from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.generate import code_of, open_code
@@ -39,20 +39,25 @@ SHAPES = {
     "no padding": (1, 1, 2, 5, 11, 0),
     "wide padding": (1, 1, 2, 6, 6, 2),
 }
-WAYS = [
-    Winograd(4, 4, 4, 2, False),
-    Winograd(4, 3, 2, 2, True),
-    Winograd(2, 5, 3, 1, False),
-    Winograd(2, 8, 8, 2, True),
+WAYS = [  # taps, and how
+    (3, Winograd(4, 4, 4, 2, False)),
+    (3, Winograd(4, 3, 2, 2, True)),
+    (3, Winograd(2, 5, 3, 1, False)),
+    (3, Winograd(2, 8, 8, 2, True)),
+    (2, Winograd(5, 4, 3, 1, False)),
+    (2, Winograd(3, 3, 2, 2, True)),
+    (4, Winograd(3, 5, 4, 2, False)),
+    (5, Winograd(2, 7, 4, 1, True)),
+    (5, Winograd(2, 4, 4, 2, False)),
 ]
 
 
-def plain_kernel(shape, lanes: int):
+def plain_kernel(shape, lanes: int, taps: int = 3):
     """conv + bias, as the record states it."""
     batch, blocks, chunks, height, width, padding = shape
-    image, weight = (batch, blocks * lanes, height, width), (chunks * lanes, blocks * lanes, 3, 3)
+    image, weight = (batch, blocks * lanes, height, width), (chunks * lanes, blocks * lanes, taps, taps)
     operands, attrs = REGISTRY["conv2d"].bind(
-        *(type_of(float32, s) for s in (image, weight, weight[:1])), padding=padding
+        *(type_of(float32, s) for s in (image, weight, weight[:1])), padding=padding + max(0, taps - 3)
     )
     return squeezed(lower(REGISTRY["conv2d"], operands, attrs))
 
@@ -71,68 +76,76 @@ def blocked_kernel(plain, lanes: int, how: Winograd):
     )
 
 
-def convolution(shape, lanes: int, how: Winograd):
+def convolution(shape, lanes: int, how: Winograd, taps: int = 3):
     """The kernel of those sizes, and arrays for it."""
-    kernel = blocked_kernel(plain_kernel(shape, lanes), lanes, how)
+    kernel = blocked_kernel(plain_kernel(shape, lanes, taps), lanes, how)
     weight = kernel.inputs[1].shape
     pack = verify(pack_winograd(weight, how, lanes))
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
-    arrays[1] /= np.sqrt(np.float32(9 * weight[1]))
-    (arrays[2],) = interpret(pack, arrays[1], weight_products(how.tile))
+    arrays[1] /= np.sqrt(np.float32(taps**2 * weight[1]))
+    (arrays[2],) = interpret(pack, arrays[1], weight_products(how.tile, taps))
     return verify(kernel), arrays
 
 
-def tolerance(tile: int, channels: int) -> float:
+def tolerance(tile: int, channels: int, taps: int = 3) -> float:
     """What the roundings of float32 come to, for sums of products near 1 in size.
 
     A transform multiplies them by at most the greatest row sum of its matrix in each dimension, and of the
     three, G has made its own in float64.  They are of random sign: the square root of their number.
     """
-    rows = {2: (2, 3), 4: (4.5, 7.4)}[tile]  # of Bt and At
-    return float(np.finfo(np.float32).eps) * (rows[0] * rows[1]) ** 2 / np.sqrt(9 * channels) * 4
+    of_inputs = {4: 2, 6: 4.5}[tile + taps - 1]  # of Bt, and At's
+    of_outputs = (
+        np.abs(np.array(output_transform(Numbers(), list(np.eye(tile + taps - 1)), tile))).sum(1).max()
+    )
+    rounded = float(np.finfo(np.float32).eps) * (of_inputs * of_outputs) ** 2
+    return rounded / np.sqrt(taps**2 * channels) * 4
 
 
 @each_level
 @pytest.mark.parametrize("name", SHAPES)
 def test_code_agrees_with_its_kernel(name, target):
-    for how in WAYS:
-        kernel, arrays = convolution(SHAPES[name], target.lanes, how)
+    for taps, how in WAYS:
+        kernel, arrays = convolution(SHAPES[name], target.lanes, how, taps)
         (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, Schedule(how))
         channels = kernel.inputs[1].shape[1]
-        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(how.tile, channels), err_msg=str(how))
+        np.testing.assert_allclose(
+            got, want, rtol=0, atol=tolerance(how.tile, channels, taps), err_msg=str(how)
+        )
 
 
 @each_level
-@pytest.mark.parametrize("how", [way for way in WAYS if not way.spread], ids=str)
-def test_one_code_for_any_number_of_images(how, target):
+@pytest.mark.parametrize(("taps", "how"), [way for way in WAYS if not way[1].spread], ids=str)
+def test_one_code_for_any_number_of_images(taps, how, target):
     """The last block of tiles has as many as are left, in parts of any number of rows."""
     with limits({"n": (1, 1 << 40)}), hints({"n": 3}):
-        plain = plain_kernel((symbol("n"), 1, 2, 5, 9, 1), target.lanes)
+        plain = plain_kernel((symbol("n"), 1, 2, 5, 9, 1), target.lanes, taps)
         any_number = blocked_kernel(plain, target.lanes, how)
         code = open_code(Call(any_number, (), (), Schedule(how)), target)
     assert code is not None and not code.least
     run = Native(code, target)
     for n in (1, 2, 3, 4, 5, 7):
-        kernel, arrays = convolution((n, 1, 2, 5, 9, 1), target.lanes, how)
+        kernel, arrays = convolution((n, 1, 2, 5, 9, 1), target.lanes, how, taps)
         (want,), (out,) = interpret(kernel, *arrays), [guarded(np.full(kernel.outputs[0].shape, 1, "f"))]
         run.code = at_sizes(code, {"n": n})
         run(*map(guarded, arrays), out)
         assert untouched(out)
         channels = kernel.inputs[1].shape[1]
-        np.testing.assert_allclose(out, want, rtol=0, atol=tolerance(how.tile, channels), err_msg=f"{n}")
+        np.testing.assert_allclose(
+            out, want, rtol=0, atol=tolerance(how.tile, channels, taps), err_msg=f"{n}"
+        )
 
 
-@pytest.mark.parametrize("tile", PAIRS)
-def test_transforms_are_a_convolution(tile):
+@pytest.mark.parametrize(("taps", "tile"), [(taps, tile) for taps in TILES for tile in TILES[taps]])
+def test_transforms_are_a_convolution(taps, tile):
     """At [(G w Gt) * (Bt x B)] A on numbers: the emitter's own transforms, taken from unit vectors."""
     rng = np.random.default_rng(0)
-    n, g = tile + 2, weight_transform(tile)
-    b = np.array(input_transform(Numbers(), list(np.eye(n)), tile))
+    n, g = tile + taps - 1, weight_transform(tile, taps)
+    b = np.array(input_transform(Numbers(), list(np.eye(n))))
     a = np.array(output_transform(Numbers(), list(np.eye(n)), tile))
-    x, w = rng.standard_normal((n, n)), rng.standard_normal((3, 3))
+    x, w = rng.standard_normal((n, n)), rng.standard_normal((taps, taps))
     y = a @ ((g @ w @ g.T) * (b @ x @ b.T)) @ a.T
-    want = [[(x[i : i + 3, j : j + 3] * w).sum() for j in range(tile)] for i in range(tile)]
+    want = [[(x[i : i + taps, j : j + taps] * w).sum() for j in range(tile)] for i in range(tile)]
     np.testing.assert_allclose(y, want, rtol=0, atol=1e-12)  # float64: 53 bits, times a growth of some 1000
 
 
@@ -216,7 +229,7 @@ def test_every_choice_can_be_written():
         blocks, chunks = rng.choice((1, 3, 8, 64, 512)), rng.choice((1, 2, 5, 32))
         height, width = rng.choice((2, 7, 14, 56, 112)), rng.choice((3, 7, 28, 33))
         shape = (rng.choice((1, 8, 32)), blocks, chunks, height, width, rng.choice((1, 2)))
-        kernel = plain_kernel(shape, lanes)
+        kernel = plain_kernel(shape, lanes, rng.choice((3, 3, *TILES)))
         product = product_of(kernel)
         roles = product and product.convolution
         assert roles is not None
@@ -251,7 +264,7 @@ def test_convolutions_share_what_is_before_the_end():
 
 # ---- planted bugs
 def other_points(monkeypatch):
-    monkeypatch.setitem(PAIRS, 4, (1.0, 2.0))  # G, At and Bt agree, U was made for others
+    monkeypatch.setitem(PAIRS, 6, (1.0, 2.0))  # G, At and Bt agree, U was made for others
 
 
 def no_padding(monkeypatch):
