@@ -157,7 +157,7 @@ class Product:
 
     # ---- windows
     def bounds(self, across: str | None = None) -> Bounds | None:
-        """For each summed axis that a guard limits: the index parts that stay inside, and their sizes.
+        """For each summed axis that a guard limits alone: the index parts that stay inside, and their sizes.
 
         None where a guard is no bound of one loop, or where what lies outside is not zero.  across: an axis
         whose guards are somebody else's business.
@@ -171,6 +171,8 @@ class Product:
                     continue
                 axes = used.intersection(self.k)
                 is_factor = any(access is element(factor.value) for factor in self.factors)
+                if is_factor and len(axes) > 1 and access.other is not None and access.other.value == 0:
+                    continue  # of blocks of channels the last one ends early: Reductions.ends_of
                 if not is_factor or len(axes) != 1 or access.other is None or access.other.value != 0:
                     return None
                 (axis,) = axes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from ...ir.dims import Dim
@@ -35,6 +35,7 @@ class Reductions(Results):
         super().__init__(kernel, schedule, target)
         self.summed: set[str] = set()  # the reductions whose results are bound already
         self.limits: dict[str, tuple[Int, Int]] = {}  # axis -> the part of it that is run
+        self.ends: list[tuple[Affine, int]] = []  # of the sum that is being written: see `ends_of`
 
     # ---- reductions
     def reduce(self, stage: Reduce, points: list[Point]) -> list[Value]:
@@ -115,6 +116,7 @@ class Reductions(Results):
     ) -> list[Value]:
         """The totals after the loops of a sum."""
         factors = stage.value.args if isinstance(stage.value, Op) and stage.value.name == "mul" else ()
+        self.ends = self.ends_of(stage, factors)
         bounded = self.bounds.get(stage.name, {})
         outside = [axis for axis in stage.axes if axis.name in bounded or axis.name in self.limits]
         if not self.schedule.has(Bound) and not self.limits:
@@ -166,6 +168,34 @@ class Reductions(Results):
                 )
             found[product.stage.name] = limits
         return found
+
+    def ends_of(self, stage: Reduce, factors: Sequence[Expr]) -> list[tuple[Affine, int]]:
+        """Indices along two summed axes or more behind whose ends products are zero, with their sizes: those
+        of channels by blocks, the last of which is not full."""
+        own = set(names(stage.axes))
+        return [
+            (part, size)
+            for factor in map(element, factors)
+            if factor is not None and factor.other is not None and factor.other.value == 0
+            for d in self.unproved(factor)
+            if isinstance(part := factor.index[d], Affine) and len(part.names) > 1 and part.names <= own
+            if isinstance(size := self.kernel.buffers[factor.buffer].shape[d], int)
+        ]
+
+    def ends_at(self, axis: str, extent: int, point: Point) -> tuple[int, int]:
+        """Where a loop over an axis ends, and from where its points are written out each for itself, as an
+        inner loop ends elsewhere in the last of them."""
+        last = extent
+        for part, size in self.ends:
+            by = int(part.coefficient(axis))
+            others = part.names - {axis}
+            if by > 0 and others <= {*point}:
+                low, high = self.ranges.of(self.whole(part - Affine(((axis, by),)), point))
+                if low == high:
+                    extent = last = min(extent, -(-(size - low) // by))
+            elif by > 1:
+                last = min(last, size // by)
+        return extent, last
 
     def is_nothing(self, factor: Expr, point: Point) -> bool:
         """Whether a factor is a read beside its array, where zeros are."""
@@ -277,10 +307,11 @@ class Reductions(Results):
             return self.over_vector(axis.name, extent, points, carried, body, copies)
         if axis.name == self.schedule.paired:
             return self.over(rest, [p | {axis.name: (0, 0)} for p in points], carried, body, copies)
+        extent, last = self.ends_at(axis.name, extent, points[0])
         count = len(carried)
         parts = min(self.schedule.apart.get(axis.name, 0) // max(count, 1), extent) or 1
         step = min(max(step, parts), extent)
-        full = extent // step * step
+        full = last // step * step
         carried = [*carried, *([self.like(value, 0) for value in carried] * (parts - 1))]
 
         def run(index: Int, offsets: range, values: list[Value]) -> list[Value]:
@@ -293,7 +324,7 @@ class Reductions(Results):
 
         if full == step:
             carried = run(0, range(step), carried)
-        else:
+        elif full:
             carried = self.loop(0, full, step, carried, lambda index, v: run(index, range(step), v))
         carried = run(0, range(full, extent), carried)
         return [self.paired("add", carried[k::count]) for k in range(count)] if parts > 1 else carried

@@ -105,7 +105,9 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
         new, half, pair = split_axis(new, channel_lane, 2)
         summed[summed.index(channel_lane)], channel_lane, pairs = half, half, [pair]
     axes, sums = [order[0], *summed, *order[1:], lane, *pairs], [*summed, *pairs]
-    pack, new = packed(new, roles, axes, sums, "bf16" if pairs else "f32")
+    channels = int(kernel.buffers[roles.weight].shape[CHANNEL])
+    halves = (channel, channel_lane) if channel and channel_lane and channels % lanes and not pairs else None
+    pack, new = packed(new, roles, axes, sums, "bf16" if pairs else "f32", halves)
     (weight,) = (b.name for b in new.inputs if b.name not in kernel.buffers)
     new, images = _images_first(new, roles, weight, order[0], target)
     parallel = [*images[:-1], order[0], *images[-1:], *roles.places, *order[1:], lane]
@@ -125,7 +127,7 @@ def direct(kernel: Kernel, roles: Convolution, target: Target, rounds: bool = Fa
         row = int(new.extents[across])
         by = [Block(across, row), Peel(across), Bound()]
         how = Schedule(*how.steps, *by, ahead)
-    square = {channel_lane: lanes} if channel_lane and not pairs else dict.fromkeys(pairs, 2)
+    square = {channel_lane: lanes} if channel_lane and not pairs and not halves else dict.fromkeys(pairs, 2)
     return Direct(new, made.buffers, how, pack, Schedule(Vectorise(lane), *tiles(square)))
 
 
@@ -273,29 +275,45 @@ def steps(kernel: Kernel, summed: list[str], size: int, whole: list[str]) -> dic
 
 
 def packed(
-    kernel: Kernel, roles: Convolution, axes: list[str], summed: list[str], dtype: str
+    kernel: Kernel,
+    roles: Convolution,
+    axes: list[str],
+    summed: list[str],
+    dtype: str,
+    halves: tuple[str, str] | None = None,
 ) -> tuple[Kernel, Kernel]:
     """The kernel that packs the weight in the order of `axes`, and the convolution that reads it so.
 
-    summed: the order in which that one sums.  dtype: of the packed weight, and of the image.
+    summed: the order in which that one sums.  dtype: of the packed weight, and of the image.  halves: of
+    channels that don't fill their last block, the axes of blocks and within one: those that there are lie one
+    after another then, and the guard of the others has their products left out.
     """
     plain = kernel.buffers[roles.weight]
     access = _read(kernel, roles.weight)
-    extents = kernel.extents
+    extents, name = dict(kernel.extents), fresh(kernel, "packed")
+    parts = {axis: Affine(((axis, 1),)) for axis in axes}
+    index, other = access.index, access.other
+    if halves:
+        outer, inner = halves
+        channel, both = fresh(kernel, "c"), Affine.of({outer: int(extents[inner]), inner: 1})
+        axes = [channel if axis == inner else axis for axis in axes if axis != outer]
+        extents[channel], parts[channel] = plain.shape[CHANNEL], both
+        index = tuple(Affine(((channel, 1),)) if part == both else part for part in index)
+    own, at = (tuple(Affine(((axis, 1),)) for axis in axes), tuple(parts[axis] for axis in axes))
     shape = tuple(int(extents[axis]) for axis in axes)
-    at = tuple(Affine(((axis, 1),)) for axis in axes)
-    copy = Store("packed", at, _as(dtype, "f32", read("weight", access.index, access.other)))
+    value = read("weight", index, other)
     pack = Kernel(
         "pack_weights",
         (replace(plain, name="weight"),),
         (Buffer("packed", dtype, shape),),
         tuple(Axis(axis, extents[axis]) for axis in axes),
-        (copy,),
+        (Store("packed", own, _as(dtype, "f32", value)),),
     )
-    name = fresh(kernel, "packed")
     weights = [a for _, a in kernel.reads if a.buffer == roles.weight]
     buffers = {roles.weight: Buffer(name, dtype, shape)}
-    exprs: dict[Expr, Expr] = dict.fromkeys(weights, _as("f32", dtype, read(name, at)))
+    exprs: dict[Expr, Expr] = dict.fromkeys(
+        weights, _as("f32", dtype, read(name, at, 0.0 if halves else None))
+    )
     if dtype != "f32":
         buffers[roles.input] = replace(kernel.buffers[roles.input], dtype=dtype)
         exprs |= {a: cast(a, "f32") for _, a in kernel.reads if a.buffer == roles.input}

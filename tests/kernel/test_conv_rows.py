@@ -71,6 +71,54 @@ def test_code_agrees_with_its_kernel(case, target):
     np.testing.assert_array_equal(got, want)
 
 
+RAGGED = {  # channels, outputs, sizes, window, and how it moves
+    "half a block": (24, 32, (6, 9), 1, {}),
+    "a quarter, windows": (20, 16, (7, 9), 3, {"padding": 1}),
+    "one, stride": (17, 48, (9, 8), 3, {"padding": 1, "stride": 2}),
+    "less than a block": (9, 24, (5, 7), 3, {"padding": 1}),
+    "many blocks": (72, 40, (4, 5), 1, {}),
+    "no rows": (40, 16, (3, 3), 1, {}),
+}
+
+
+@each_level
+@pytest.mark.parametrize("case", RAGGED)
+def test_channels_that_are_not_there_are_not_multiplied(case, target):
+    """What fills the last block of an image may be anything: here NaN."""
+    ragged(case, target)
+
+
+def test_nan_beyond_the_channels_is_seen_where_it_is_multiplied(monkeypatch):
+    monkeypatch.setattr(Reductions, "ends_of", lambda *_: [])
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
+    with pytest.raises(AssertionError):
+        ragged("half a block", LEVELS_HERE[0])
+    generate._generic.cache_clear()
+    generate._function.cache_clear()
+
+
+def ragged(case, target) -> None:
+    channels, outs, sizes, size, window = RAGGED[case]
+    plain = squeezed(conv_kernel((2, channels, *sizes), (outs, channels, size, size), **window))
+    made = direct(plain, product_of(plain).convolution, target)
+    assert made is not None
+    verify(made.kernel)
+    arrays, lanes = numbers(made.kernel), target.lanes
+    image, weight = arrays[0], made.kernel.inputs[1]
+    assert channels in weight.shape or channels % lanes == 0
+    for channel in range(channels, image.shape[1] * lanes):
+        image[:, channel // lanes, ..., channel % lanes] = 0
+    (want,) = interpret(made.kernel, *arrays)
+    for channel in range(channels, image.shape[1] * lanes):
+        image[:, channel // lanes, ..., channel % lanes] = np.nan
+    (got,) = run_code(made.kernel, arrays, target, made.how)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
+    (weight,) = numbers(verify(made.pack), 1)
+    (want,), (got,) = interpret(made.pack, weight), run_code(made.pack, [weight], target, made.pack_schedule)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize(
     "batch, channels, outs, sizes", [(2, 2, 3, (5, 7)), (1, 1, 4, (7, 7)), (3, 2, 1, (2, 9))]
 )

@@ -140,8 +140,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "a step of a sum": (
         "reductions",
-        "full = extent // step * step",
-        "full = -(-extent // step) * step",
+        "full = last // step * step",
+        "full = -(-last // step) * step",
         SUM,
         schedule("scalar() unroll(j, 16)"),
     ),
