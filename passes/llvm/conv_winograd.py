@@ -12,7 +12,7 @@ from ...ir.errors import KernelError
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.form import Kernel, Reduce
 from ..kernels.winograd import TILES, shape_of, weight_transform
-from ..schedules.choose_winograd import STACK, STEPS, apart, summed_of
+from ..schedules.choose_winograd import STACK, STEPS, apart, in_steps
 from ..schedules.steps import Schedule, Vectorise, Winograd
 from ..schedules.target import AHEAD, LINE, Target
 from .code import Code, Phase
@@ -96,8 +96,7 @@ class WinogradCode:
             raise KernelError(f"{kernel.name}: chunks of {self.chunk} vectors don't divide the channels")
         if how.images and (how.block != 1 or how.spread or self.groups * width != self.batch):
             raise KernelError(f"{kernel.name}: {how} takes a tile of {width} images at once, of {self.batch}")
-        # inner: the channels in an element of V's and U's dimension of channels; summed: those that aren't
-        # all zeros in it
+        # inner: the channels in an element of V's and U's dimension of channels; left: those in the last
         if how.images:
             self.inner, self.v_tile, self.u_channel, self.u_chunk = 1, width, self.outs, how.rows
             self.rows, self.m_row, self.m_vector = how.rows, width, lanes
@@ -105,9 +104,8 @@ class WinogradCode:
             self.inner, self.v_tile, self.u_channel = lanes, lanes, lanes * width
             self.u_chunk = self.n**2 * self.channels * self.u_channel
             self.rows, self.m_row, self.m_vector = self.block, lanes, self.block * lanes
-        self.summed = self.inner
-        if not how.images and self.channels == 1:
-            self.summed = summed_of(int([*kernel.buffers.values()][shape.weight].shape[1]), lanes)
+        summed = in_steps(int([*kernel.buffers.values()][shape.weight].shape[1]))
+        self.left = self.inner if how.images else summed - (self.channels - 1) * self.inner
         self.v_channel, self.u_position = self.block * self.v_tile, self.channels * self.u_channel
         self.v_position = apart(self.channels * self.v_channel // lanes, lanes)
         self.m_position = apart(self.rows * how.vectors, lanes)
@@ -289,7 +287,7 @@ class WinogradCode:
     def product(self, rows: int) -> None:
         """M = V U at one position, for so many rows of a chunk, held in registers."""
         lanes, vectors, width = self.lanes, self.how.vectors, self.how.vectors * self.lanes
-        inner, step = self.inner, min(STEPS, self.summed)
+        inner, step = self.inner, min(STEPS, self.inner)
         one, many = ("%u", "%v") if self.how.images else ("%v", "%u")
         strides = {"%v": self.v_channel, "%u": self.u_channel}
         floats = {at: (self.channels - 1) * stride for at, stride in strides.items()}
@@ -316,10 +314,10 @@ class WinogradCode:
                         totals[slot] = f.fma(x, values[w], totals[slot])
             return totals
 
-        def channel(c: Int, totals: list[Value]) -> list[Value]:
+        def channel(c: Int, totals: list[Value], count: int = inner) -> list[Value]:
             at = {name: f.at(name, f.i("mul", c, stride)) for name, stride in strides.items()}
             at |= {name: f.at(name, f.i("sdiv", f.i("mul", c, self.u_channel), shares)) for name in asks}
-            if step == self.summed:
+            if step == count:
                 return some(at, totals)
 
             def steps(k: Int, carried: list[Value]) -> list[Value]:
@@ -327,10 +325,13 @@ class WinogradCode:
                 here |= {name: f.at(at[name], f.i("sdiv", f.i("mul", k, width), shares)) for name in asks}
                 return some(here, carried)
 
-            return f.loop(0, self.summed, step, totals, steps, aligned=True)
+            return f.loop(0, count, step, totals, steps, aligned=True)
 
-        none, innermost = [self.zero] * (rows * vectors), step == self.summed
-        totals = f.loop(0, self.channels, 1, none, channel, aligned=innermost)
+        totals, whole = [self.zero] * (rows * vectors), self.channels - (self.left < inner)
+        if whole:
+            totals = f.loop(0, whole, 1, totals, channel, aligned=step == inner)
+        if whole < self.channels:
+            totals = channel(whole, totals, self.left)
         for slot, total in enumerate(totals):
             r, w = divmod(slot, vectors)
             f.store(total, f.at("%m", r * self.m_row + w * self.m_vector))

@@ -97,7 +97,7 @@ def choose_winograd(
         return None
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     outs, channels = (-(-int(n) // lanes) * lanes for n in weight.shape[:2])
-    summed = min(channels, summed_of(int(weight.shape[1]), lanes))
+    summed = in_steps(int(weight.shape[1]))
     share = 0.5 if rounds and target.pairs else 1.0
     chosen, least = None, 0.75 * share * (directly(kernel, roles, target) if direct is None else direct)
     for tile in TILES[taps]:
@@ -112,9 +112,9 @@ def choose_winograd(
     return chosen
 
 
-def summed_of(channels: int, lanes: int) -> int:
-    """Channels that a sum runs over: of one block those in whole steps of it, else whole blocks."""
-    return -(-channels // STEPS) * STEPS if channels < lanes else -(-channels // lanes) * lanes
+def in_steps(channels: int) -> int:
+    """Channels that a sum runs over, of blocks the last of which may not be full: in whole steps."""
+    return -(-channels // STEPS) * STEPS
 
 
 def directly(kernel: Kernel, roles: Convolution, target: Target) -> float:

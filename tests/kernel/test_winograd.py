@@ -52,10 +52,11 @@ WAYS = [  # taps, and how
 ]
 
 
-def plain_kernel(shape, lanes: int, taps: int = 3):
-    """conv + bias, as the record states it."""
+def plain_kernel(shape, lanes: int, taps: int = 3, missing: int = 0):
+    """conv + bias, as the record states it.  missing: channels of the last vector."""
     batch, blocks, chunks, height, width, padding = shape
-    image, weight = (batch, blocks * lanes, height, width), (chunks * lanes, blocks * lanes, taps, taps)
+    channels = blocks * lanes - missing
+    image, weight = (batch, channels, height, width), (chunks * lanes, channels, taps, taps)
     operands, attrs = REGISTRY["conv2d"].bind(
         *(type_of(float32, s) for s in (image, weight, weight[:1])), padding=padding + max(0, taps - 3)
     )
@@ -76,9 +77,9 @@ def blocked_kernel(plain, lanes: int, how: Winograd):
     )
 
 
-def convolution(shape, lanes: int, how: Winograd, taps: int = 3):
+def convolution(shape, lanes: int, how: Winograd, taps: int = 3, missing: int = 0):
     """The kernel of those sizes, and arrays for it."""
-    kernel = blocked_kernel(plain_kernel(shape, lanes, taps), lanes, how)
+    kernel = blocked_kernel(plain_kernel(shape, lanes, taps, missing), lanes, how)
     weight = kernel.inputs[1].shape
     pack = verify(pack_winograd(weight, how, lanes))
     rng = np.random.default_rng(0)
@@ -108,6 +109,24 @@ def test_code_agrees_with_its_kernel(name, target):
     for taps, how in WAYS:
         kernel, arrays = convolution(SHAPES[name], target.lanes, how, taps)
         (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, Schedule(how))
+        channels = kernel.inputs[1].shape[1]
+        np.testing.assert_allclose(
+            got, want, rtol=0, atol=tolerance(how.tile, channels, taps), err_msg=str(how)
+        )
+
+
+@each_level
+@pytest.mark.parametrize(("blocks", "missing"), [(1, 1), (1, 2), (2, 2), (3, 1)])
+def test_channels_that_are_not_there_are_not_multiplied(blocks, missing, target):
+    """In whole steps of four: of the others an image may have NaN."""
+    missing = target.lanes * missing // 4
+    for taps, how in WAYS[:5]:
+        kernel, arrays = convolution((1, blocks, 2, 7, 9, 1), target.lanes, how, taps, missing)
+        left = (target.lanes - missing + 3) // 4 * 4
+        arrays[0][:, -1, ..., target.lanes - missing :] = 0
+        (want,) = interpret(kernel, *arrays)
+        arrays[0][:, -1, ..., left:] = np.nan
+        (got,) = run_code(kernel, arrays, target, Schedule(how))
         channels = kernel.inputs[1].shape[1]
         np.testing.assert_allclose(
             got, want, rtol=0, atol=tolerance(how.tile, channels, taps), err_msg=str(how)
