@@ -24,7 +24,7 @@ SLOW = replace(AVX512, core=ZEN4)  # whose sums take twice as long
 SHAPES = {
     "a ResNet's": (1, 3, 33, 37, 16, 7, 2, 3),
     "an AlexNet's": (2, 3, 47, 43, 32, 11, 4, 2),
-    "one channel": (1, 1, 20, 20, 16, 4, 2, 1),
+    "four channels": (1, 4, 20, 20, 16, 4, 2, 1),
     "taps less than twice the stride": (1, 3, 21, 30, 16, 5, 4, 0),
     "as many taps as two strides": (3, 4, 25, 18, 32, 8, 4, 3),
     "padding wider than the taps": (1, 3, 9, 9, 16, 3, 2, 4),
@@ -59,7 +59,7 @@ def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray
 def test_code_agrees(always, name, target):
     before = stem(SHAPES[name])
     after = assign_layouts(before, target)
-    blocks = can_block(before.params[0].shape, target.lanes)  # 3 channels to a block of 4
+    blocks = can_block(before.params[0].shape, target.lanes)  # as 3 channels a block of 4
     assert any(call.name == "space_to_depth" for call in after.calls) != blocks
     check(before, after)
     given = arguments(before)
