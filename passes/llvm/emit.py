@@ -23,6 +23,9 @@ class Emitter(Reductions):
             if number in done:
                 continue
             match stage := self.kernel.stages[number]:
+                case Store() if beside := self.beside(number):
+                    self.store_beside(beside, points)
+                    done |= {*range(number, number + len(beside))}
                 case Store():
                     self.over(stage.axes, points, [], effect(partial(self.store, stage)), stage=stage)
                 case Reduce():

@@ -516,6 +516,62 @@ class Memory(Expressions):
             elif point[axis][1] == 0:
                 self.store_two(stage, [point, point | {axis: (point[axis][0], 1)}])
 
+    def beside(self, number: int) -> list[Store]:
+        """The store of that number and those after it that together fill the places of their vectors; none
+        where they don't."""
+        if self.mask is not None and (not self.target.has_masks or self.mask == self.lanes_below(1)):
+            return []
+        first = self.kernel.stages[number]
+        assert isinstance(first, Store)
+        start = self.kernel.buffers[first.buffer].offset(first.index)
+        count = start.coefficient(self.lane_axis)
+        if isinstance(count, Dim) or not 2 <= count <= MOST_STRIDE or self.lanes < 2 or self.streaming:
+            return []
+        found = [s for s in self.kernel.stages[number : number + count] if isinstance(s, Store)]
+        buffers = [self.kernel.buffers[store.buffer] for store in found]
+        places = [buffer.offset(s.index) for buffer, s in zip(buffers, found, strict=True)]
+        fits = all(
+            not (s.axes or s.combine or any(isinstance(part, Expr) for part in s.index)) for s in found
+        )
+        fits = fits and {s.buffer for s in found} == {first.buffer} and buffers[0].dtype != "bool"
+        return found if fits and places == [start + Affine((), by) for by in range(count)] else []
+
+    def store_beside(self, stages: list[Store], points: list[Point]) -> None:
+        """Stores whose vectors are a few elements apart, one beside the other, as whole vectors."""
+        buffer = self.kernel.buffers[stages[0].buffer]
+        for point in points:
+            for stage in stages:
+                self.stays_inside(f"the store to {buffer.name}", buffer, stage.index, point, [])
+            values = [self.splat(self.emit(stage.value, point, buffer.dtype)) for stage in stages]
+            base, constant, _, _ = self.offsets(buffer, stages[0].index, point)
+            address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
+            self.store_interleaved(values, buffer.dtype, address)
+
+    def store_interleaved(self, values: list[Value], dtype: str, address: str) -> None:
+        """The first lanes of all vectors, then the second ones, and so on."""
+        count, lanes, align = len(values), self.lanes, NUMPY[dtype].itemsize
+        for start in range(0, count * lanes, lanes):
+            vector, lane = zip(*((n % count, n // count) for n in range(start, start + lanes)), strict=True)
+            some = values[0]
+            for number, value in enumerate(values[1:], 1):
+                kept = lane if number == 1 else range(lanes)
+                some = self.shuffle(
+                    some,
+                    value,
+                    [lanes + k if v == number else at for v, k, at in zip(vector, lane, kept, strict=True)],
+                )
+            at = self.address(ELEMENTS[dtype], address, 0, start)
+            if self.mask is None:
+                self.line(f"store {some}, ptr {at}, align {align}")
+                continue
+            arguments = [
+                some,
+                Value(at, "ptr"),
+                self.constant(align, "i32"),
+                self.shuffle(self.mask, None, lane),
+            ]
+            self.line(self.call(f"llvm.masked.store.{suffix(dtype, lanes)}.p0", "void", arguments))
+
     def between(self, stage: Store) -> str | None:
         """The axis of a tile whose two points lie one between two lanes of the other."""
         buffer = self.kernel.buffers[stage.buffer]
@@ -533,11 +589,10 @@ class Memory(Expressions):
         buffer = self.kernel.buffers[stage.buffer]
         for point in points:
             self.stays_inside(f"the store to {buffer.name}", buffer, stage.index, point, [])
-        one, two = (self.splat(self.emit(stage.value, point, buffer.dtype)) for point in points)
-        both = self.shuffle(one, two, [lane + by for lane in range(self.lanes) for by in (0, self.lanes)])
+        values = [self.splat(self.emit(stage.value, point, buffer.dtype)) for point in points]
         base, constant, _, _ = self.offsets(buffer, stage.index, points[0])
         address = self.address(ELEMENTS[buffer.dtype], f"%{buffer.name}.ptr", base, constant)
-        self.line(f"store {both}, ptr {address}, align {NUMPY[buffer.dtype].itemsize}")
+        self.store_interleaved(values, buffer.dtype, address)
 
     def combined(self, word: str, old: Value, new: Value) -> Value:
         """What an accumulating store writes; in halves, the float32 result rounded once."""

@@ -178,8 +178,9 @@ def _contiguity(
     loads: list[tuple[Stage, Affine]],
     stores: list[tuple[Stage, Affine]],
     target: Target,
-) -> tuple[bool, int, int]:
-    """Whether the axis fills a vector; how many elements have stride 1 along it; stores break ties.
+) -> tuple[bool, int, int, int]:
+    """Whether the axis fills a vector; how many elements have stride 1 along it; stores break ties, and then
+    elements that are a few apart.
 
     loads, stores: the kernel's, with the offsets of what they read and write.
 
@@ -190,7 +191,9 @@ def _contiguity(
     reached = sum(_points(kernel, stage, offset) for stage, offset in beside)
     stored = sum(offset.coefficient(axis) == 1 for _, offset in stores)
     masked = axis in kernel.parallel_names and stored == len(stores) and target.has_masks
-    return _size(kernel, axis) >= (3 if masked else target.lanes), reached, stored
+    strides = [offset.coefficient(axis) for _, offset in loads + stores]
+    near = sum(not isinstance(by, Dim) and 1 < abs(by) <= MOST_STRIDE for by in strides)
+    return _size(kernel, axis) >= (3 if masked else target.lanes), reached, stored, near
 
 
 def _points(kernel: Kernel, stage: Stage, offset: Affine) -> int:
