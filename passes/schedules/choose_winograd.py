@@ -91,7 +91,13 @@ def choose_winograd(
     lanes = target.lanes
     image, weight = kernel.buffers[roles.input], kernel.buffers[roles.weight]
     taps, *others = roles.window
-    if others != [taps] or taps not in TILES or roles.stride != (1, 1) or roles.dilation != (1, 1):
+    if (
+        not isinstance(taps, int)
+        or others != [taps]
+        or taps not in TILES
+        or roles.stride != (1, 1)
+        or roles.dilation != (1, 1)
+    ):
         return None
     if roles.group is not None or len(image.shape) != 4 or not can_block(image.shape, lanes):
         return None
