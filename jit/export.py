@@ -41,10 +41,11 @@ from .loaded import Loaded, graph_of
 from .recording import Ready, Recording
 from .replay import Call
 from .repro import plain
-from .sources import Arg, Fresh, Given, Held, Made, Source
+from .sources import Arg, Fresh, Given, Held, Made, Memory, Source
 from .trace import TracedFunction, trace
 
 NEVER = -1  # the slot of the first argument that a function never came to; of others those below it
+STORED = Held, Memory  # sources that a file has as they are now
 # What is done before weights are frozen: norms fold while each is one node, and nothing is fused yet.
 BEFORE = (fold_constants, simplify, cse, fold_conv_bn, fold_constants, simplify, cse, dce)
 # Ops that round to the steps of a scale.  What lies at a half falls to either side as its sum is added up,
@@ -252,7 +253,7 @@ def _recorded(traced: TracedFunction, example: tuple, sized: bool) -> tuple[Reco
             "an exported model has no state; call .eval() on modules that keep statistics",
         )
     for source in recording.sources:
-        if not isinstance(source, (Arg, Held)):
+        if not isinstance(source, (Arg, *STORED)):
             raise ExportError(
                 f"export: {traced._name} needs {_described(source)}",
                 "an exported model takes tensors only: pass it as an argument, or call .eval()",
@@ -406,7 +407,7 @@ def need_real(*values: Value) -> None:
 def frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
     """The graph of inputs, then weights, ready for code, and the weights by name."""
     sources = recording.sources
-    frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, Held))
+    frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, STORED))
     need_real(*graph.results, *(p for i, p in enumerate(graph.params) if i not in frozen))
     for step in (pair_complex, *BEFORE):
         graph = step(graph)

@@ -256,7 +256,7 @@ class _Reader:
             )
         if not nbytes:
             return np.empty(shape, dtype)
-        raw = np.memmap(path, np.uint8, "r", offset, (nbytes,))
+        raw = np.asarray(np.memmap(path, np.uint8, "r", offset, (nbytes,)))
         if dtype.itemsize * prod(shape) == nbytes and bits_of(dtype) >= 8:
             return raw.view(dtype).reshape(shape)
         inner = onnx.TensorProto(dims=shape, data_type=proto.data_type, raw_data=raw.tobytes())

@@ -21,6 +21,7 @@ from ...ir.version import __version__
 from ...jit import ExportError
 from ...jit.dynamic import labels
 from ...jit.export import Captured, arrays_of, captured, changed, compare, need_real, noise_of
+from ...jit.sources import Held
 from ...nn import Module
 from ...passes.graphs.cse import cse
 from ...passes.graphs.dce import dce
@@ -168,7 +169,7 @@ def _weight_names(found: Captured, count: int) -> list[str]:
     known = {id(x): path for path, x in _tensors_of(found.function)}
     names: dict[str, None] = {}
     for source in found.recording.sources[count:]:
-        path = known.get(id(found.call.tensor(source)))
+        path = known.get(id(found.call.tensor(source))) if isinstance(source, Held) else None
         others = (f"w{n}" for n in count_from(0))
         names[next(name for name in others if name not in names) if path is None else path] = None
     return [*names]

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DimError, ShapeError
 from ..indices import canonical, indexed_shape, numpy_index, numpy_slice, place, whole
 from ..op import COMPOSITES, Op, Traits, composite
 from ..sample import sample
-from ..shapes import dim_of, dims_of, filled_in, sizes_of
+from ..shapes import dim_of, dims_of, filled_in, is_one, sizes_of
 from ..stretch import stretched
 from ..types import Shape
 from ..views import flat_place, place_in, row_major, step, view_op
@@ -268,7 +268,8 @@ def movedim(input, source, destination):
 def bind_expand(input, *sizes, size=None):
     """Repeat dimensions of size 1, without a copy, and add dimensions in front.  -1 keeps a size.
 
-    Raises ShapeError for a dimension that is neither 1 nor of the size asked for.
+    A symbol of the size asked for is not asked if it is 1.  Raises ShapeError for a dimension that is neither
+    1 nor of the size asked for.
     """
     asked = sizes_of("expand", sizes if size is None else (size,))
     new = len(asked) - input.ndim
@@ -285,7 +286,7 @@ def bind_expand(input, *sizes, size=None):
                     f"expand: size {n} of new dimension {d} in {list(asked)}", "-1 keeps a size that is there"
                 )
             n = input.shape[d - new]
-        elif d >= new and not (same(input.shape[d - new], 1) or same(input.shape[d - new], n)):
+        elif d >= new and not _stretches(input.shape[d - new], n):
             raise ShapeError(
                 f"expand: The expanded size of the tensor ({n}) must match the existing size "
                 f"({input.shape[d - new]}) in dimension {d - new}, or that must be 1",
@@ -295,8 +296,13 @@ def bind_expand(input, *sizes, size=None):
     return (input,), {"size": tuple(found)}
 
 
+def _stretches(old: int | Dim, new: int | Dim) -> bool:
+    return is_one(old) or same(old, new) or same(old, 1)
+
+
 def _expanded_places(axes: tuple, shape: Shape, *, size: Shape) -> tuple:
-    return tuple(0 if n == 1 else axis for n, axis in zip(shape, axes[len(size) - len(shape) :], strict=True))
+    own = axes[len(size) - len(shape) :]
+    return tuple(0 if is_one(n) else axis for n, axis in zip(shape, own, strict=True))
 
 
 def _quick_expand(types: tuple, attrs: dict) -> Callable:

@@ -119,11 +119,8 @@ def expand(node: Node, x: Value, to: Value) -> Value:
         to = np.broadcast_shapes(x.shape, tuple(wanted))
         afford(to, x.dtype.itemsize, node.op)
         return np.broadcast_to(x, to)
-    own = [1] * (len(wanted) - x.ndim) + [*x.shape]
-    wanted = [1] * (x.ndim - len(wanted)) + wanted
-    return ops.FUNCTIONS["expand"](
-        x, tuple([n if size == 1 else size for size, n in zip(own, wanted, strict=True)])
-    )
+    shape = ops.FUNCTIONS["expand"](as_tensor(np.zeros((), np.bool_)), tuple(wanted))
+    return ops.FUNCTIONS["broadcast_tensors"](x, shape)[0]  # which asks no size of a tracer's if it is 1
 
 
 @operator("Tile", raw=True)
