@@ -385,6 +385,7 @@ class TracedFunction:
                 self._in_vain_again()
                 if self._differs is None and (told := self._told_or_blamed(tree, missed, S)):
                     self._differs = self._log.because[SPARED] = told[-1]
+            self._note_sizes(missed, S)
             S.clear()
             return self._eagerly(reason, args, kwargs)
         me, nested = get_ident(), self._recorder == get_ident()
@@ -472,6 +473,14 @@ class TracedFunction:
         dead, tree.places = [slot for reach, slot in tree.places if reach() is None], []
         self._note_unsteady([*slots, *dead])
         return told
+
+    def _note_sizes(self, missed: Missed, S: list) -> None:
+        """Count the sizes that changed in a call that is not recorded, for the recording that will be."""
+        _, _, reasons = missed.args
+        if reasons:
+            latest = reasons[-1][1].guard
+            latest.unsteady(S)
+            self._note_unsteady(latest.resized(S))
 
     def _note_unsteady(self, slots: list[tuple | None]) -> None:
         """Count the places that changed; where one does so again and again, it becomes an input."""

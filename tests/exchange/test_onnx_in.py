@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("onnx", reason="the package onnx is not installed: pip install 'lamina[onnx]'")
 
 import node_tests
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import lamina
@@ -237,6 +238,71 @@ def test_model_is_exported_for_all_sizes(tmp_path):
     x = lamina.randn(7, 2, 2)
     found = lamina.jit.load(tmp_path / "model.lam")(x)
     np.testing.assert_allclose(found.numpy(), model(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def masked(folder=None):
+    """What exporters make of a transformer's mask: places of sizes, `Expand` from and to sizes that may be 1,
+    and a truth value of all. With a folder, its numbers are in a file beside."""
+    weights = {"zero": np.array(0), "one": np.array(1), "two": np.array(2), "ones": np.array([1]),
+               "table": RNG.standard_normal((20, 8)).astype(np.float32)}  # fmt: skip
+    true = numpy_helper.from_array(np.array([True]))
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["words"]),
+        helper.make_node("Shape", ["ids"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["places"]),
+        helper.make_node("Unsqueeze", ["places", "ones"], ["rows"]),
+        helper.make_node("LessOrEqual", ["places", "rows"], ["before"]),
+        helper.make_node("ConstantOfShape", ["sizes"], ["whole"], value=true),
+        helper.make_node("Cast", ["mask"], ["kept"], to=TensorProto.BOOL),
+        helper.make_node("And", ["whole", "kept"], ["there"]),
+        helper.make_node("Unsqueeze", ["there", "ones"], ["keys"]),
+        helper.make_node("And", ["keys", "before"], ["seen"]),
+        helper.make_node("Concat", ["sizes", "last"], ["all"], axis=0),
+        helper.make_node("Shape", ["places"], ["last"]),
+        helper.make_node("Expand", ["seen", "all"], ["wide"]),
+        helper.make_node("Cast", ["wide"], ["shares"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["shares", "words"], ["y"]),
+    ]
+    nodes[11:13] = nodes[12:10:-1]
+    inputs = [tensor_of(["b", "t"], name, TensorProto.INT64) for name in ("ids", "mask")]
+    data = model_of(nodes, inputs, [tensor_of(["b", "t", 8], "y")], weights)
+    if folder is None:
+        return lamina.onnx.load(data)
+    onnx.save_model(
+        onnx.load_from_string(data), folder / "m.onnx", save_as_external_data=True, size_threshold=0
+    )
+    return lamina.onnx.load(folder / "m.onnx")
+
+
+def words(batch: int, length: int):
+    mask = np.ones((batch, length), np.int64)
+    mask[0, length - length // 3 :] = 0
+    ids = np.random.default_rng(batch).integers(0, 20, (batch, length))
+    return lamina.tensor(ids), lamina.tensor(mask)
+
+
+@pytest.mark.parametrize("place", ["inside", "beside"])
+@pytest.mark.parametrize("kind", ["lam", "onnx"])
+def test_a_mask_of_sizes_is_exported_for_all_from_one_on(kind, place, tmp_path):
+    model, path = masked(tmp_path if place == "beside" else None), tmp_path / f"made.{kind}"
+    sizes = {0: ("b", 1, 64), 1: ("t", 1, 64)}
+    lamina.jit.export(model, path, *words(2, 6), dynamic={0: sizes, 1: sizes})
+    again = lamina.jit.load(path) if kind == "lam" else lamina.onnx.load(path)
+    for shape in ((2, 6), (1, 6), (1, 1), (5, 3), (3, 17)):
+        want, found = model(*words(*shape)).detach(), again(*words(*shape)).detach()
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_of_eager_calls_are_sizes_of_the_next_recording():
+    """The second call is timed, not recorded: its batch was another, and the third's length."""
+    model = masked()
+    traced = lamina.jit.trace(model, budget=60)
+    with lamina.no_grad():
+        for shape in ((2, 6), (3, 6), (2, 7), (4, 9), (5, 3), (6, 17)):
+            want, found = model(*words(*shape)), traced(*words(*shape))
+            np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)
+    assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
 
 
 def test_functions_that_call_themselves_are_refused():

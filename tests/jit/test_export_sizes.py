@@ -123,6 +123,33 @@ def test_a_model_of_words_takes_any_batch_and_length(tmp_path):
         loaded(ids(1, 3) + 18)
 
 
+def test_a_file_stores_the_arrays_that_a_function_reads(tmp_path):
+    """Those of NumPy's too, which a traced call looks at anew: a file has them as they are now."""
+    path, table = tmp_path / "m.lam", np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    def looked_up(x):
+        return x @ lamina.from_numpy(table)
+
+    x = lamina.randn(5, 3)
+    jit.export(looked_up, path, x, levels=LEVEL, dynamic={"x": {0: "rows"}})
+    want, loaded = looked_up(x), jit.load(path)
+    table += 1
+    close(loaded(x), want)
+    close(loaded(lamina.ones(1, 3)), lamina.ones(1, 3) @ lamina.from_numpy(table - 1))
+
+
+def test_to_expand_by_a_size_asks_none_if_it_is_one(tmp_path):
+    def widened(x, y):
+        return x.unsqueeze(1).expand(x.shape[0], 3, x.shape[1]) * y
+
+    path, sizes = tmp_path / "m.lam", {"x": {0: ("a", 1, 9), 1: ("b", 1, 9)}}
+    jit.export(widened, path, lamina.randn(2, 4), lamina.randn(1, 3, 1), levels=LEVEL, dynamic=sizes)
+    loaded = jit.load(path)
+    for shape in ((1, 1), (1, 5), (7, 1), (2, 4)):
+        x, y = lamina.randn(*shape), lamina.randn(1, 3, 1)
+        close(loaded(x, y), widened(x, y))
+
+
 def test_a_strangers_file_serves_all_sizes_too(tmp_path):
     path = tmp_path / "m.lam"
     jit.export(lambda x, y: (x @ y).softmax(-1), path, lamina.randn(3, 4), lamina.randn(4, 5), levels=LEVEL,
