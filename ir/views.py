@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import lowering
+from .dims import Dim
 from .dtypes import DType
 from .op import REGISTRY, Op, Traits, define
 from .types import Shape, Type
@@ -125,9 +126,12 @@ def place_in(flat: Any, shape: Shape) -> tuple:
 
 
 def row_major(shape: Shape) -> tuple:
-    """Strides, in elements, of a contiguous array; in an empty one a size of 0 counts as 1."""
+    """Strides, in elements, of a contiguous array; in an empty one a size of 0 counts as 1.
+
+    A symbol isn't asked if it is 0: where it is there are no elements, and strides are of no matter.
+    """
     strides, total = [], 1
     for n in reversed(shape):
         strides.append(total)
-        total = total * (n or 1)
+        total = total * (n if isinstance(n, Dim) else n or 1)
     return tuple(reversed(strides))

@@ -12,7 +12,7 @@ from ..dims import same
 from ..errors import DTypeError, ShapeError
 from ..op import composite, define, older
 from ..sample import sample
-from ..shapes import broadcast_shapes, common_device
+from ..shapes import broadcast_shapes, common_device, is_one
 from ..types import Shape, Type, type_of
 from .cast import dtype_of
 from .compare import logical_and, logical_or
@@ -517,9 +517,9 @@ def tensordot(a, b, dims=2):
     else:
         over_a, over_b = ([d % x.ndim for d in ds] for x, ds in zip((a, b), map(as_list, dims), strict=True))
     for d, e in zip(over_a, over_b, strict=True):
-        if 1 in (a.shape[d], b.shape[e]):  # what broadcasts is added up first
-            a = sum(a, dim=d, keepdim=True, dtype=dtype_of(a)) if b.shape[e] == 1 else a
-            b = sum(b, dim=e, keepdim=True, dtype=dtype_of(b)) if a.shape[d] == 1 else b
+        if is_one(a.shape[d]) or is_one(b.shape[e]):  # what broadcasts is added up first
+            a = sum(a, dim=d, keepdim=True, dtype=dtype_of(a)) if is_one(b.shape[e]) else a
+            b = sum(b, dim=e, keepdim=True, dtype=dtype_of(b)) if is_one(a.shape[d]) else b
         if not same(a.shape[d], b.shape[e]):
             raise ShapeError(
                 f"tensordot(a, b): dimension {d} of a must equal {e} of b ({a.shape[d]} != {b.shape[e]})"

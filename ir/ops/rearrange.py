@@ -11,7 +11,7 @@ from ..errors import ArgumentError, DimError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import sample
-from ..shapes import dim_of, dims_of, sizes_of
+from ..shapes import dim_of, dims_of, is_one, sizes_of
 from ..views import step
 from .unview import unview
 from .view import expand, narrow, reshape, transpose, unsqueeze
@@ -169,7 +169,7 @@ def repeat(input, *sizes, repeats=None):
     if any(k < 0 for k in sizes):
         raise ShapeError(f"repeat: sizes can't be negative: {list(sizes)}")
     shape = (1,) * new + tuple(input.shape)
-    if all(k == 1 for k in sizes):
+    if all(map(is_one, sizes)):
         return REGISTRY["clone"](reshape(input, shape))
     thin = tuple(part for n in shape for part in (1, n))
     full = tuple(part for k, n in zip(sizes, shape, strict=True) for part in (k, n))

@@ -69,10 +69,10 @@ def _axes(node: Node, axes: Value) -> list[int] | None:
 def squeeze(node: Node, x: Value, axes: Value = None) -> Value:
     named, rank = _axes(node, axes), len(x.shape)
     sizes = [*x.shape]
-    ones = {axis for axis in range(rank) if sizes[axis] == 1}
-    gone = ones if named is None else {axis_of(axis, rank, node) for axis in named}
-    if gone - ones:
-        raise OnnxError(f"Squeeze: not all of {sorted(gone)} are of size 1", f"shape: {sizes}", str(node))
+    asked = range(rank) if named is None else {axis_of(axis, rank, node) for axis in named}
+    gone = {axis for axis in asked if sizes[axis] == 1}  # of others a tracer's sizes aren't asked
+    if named is not None and gone != asked:
+        raise OnnxError(f"Squeeze: not all of {sorted(asked)} are of size 1", f"shape: {sizes}", str(node))
     return x.reshape(tuple([sizes[axis] for axis in range(rank) if axis not in gone]))
 
 
