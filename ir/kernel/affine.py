@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 from ..dims import Dim, is_at_least, substitute
 
@@ -68,7 +69,7 @@ class Affine:
         low = high = self.constant
         for name, coefficient in self.terms:
             span = (extents[name] - 1) * coefficient
-            if coefficient > 0 if type(coefficient) is int else is_at_least(coefficient, 0):
+            if coefficient > 0 if type(coefficient) is int else _is_positive(coefficient, extents):
                 high = high + span
             else:
                 low = low + span
@@ -79,6 +80,20 @@ class Affine:
         if not parts or not vanishes(self.constant):
             parts.append(str(self.constant))
         return "+".join(parts).replace("+-", "-")
+
+
+def _is_positive(size: Extent, extents: Mapping[str, Extent]) -> bool:
+    """Whether a size is not negative for all sizes, or is so many times the points of axes, which have some:
+    with (n // 20) - 2 points along one, 64 * (n // 20) - 128 is 64 at least."""
+    if is_at_least(size, 0) or not isinstance(size, Dim):
+        return is_at_least(size, 0)
+    (monomial, times), *_ = size.terms
+    open_axes = [extent for extent in extents.values() if isinstance(extent, Dim)]
+    for points in (*open_axes, *(a * b for a, b in combinations(open_axes, 2))):
+        own = dict(points.terms).get(monomial, 0) if isinstance(points, Dim) else 0
+        if own and times // own > 0 and vanishes(size - points * (times // own)):
+            return True
+    return False
 
 
 ZERO = Affine()

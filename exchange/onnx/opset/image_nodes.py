@@ -21,7 +21,7 @@ MOST = 1 << 36  # elements of a result
 
 
 def _bound(node: Node, sizes: Sequence[int]) -> None:
-    if min(sizes, default=0) < 0 or prod(sizes) > MOST:
+    if any([size < 0 for size in sizes]) or prod(sizes) > MOST:
         raise OnnxError(f"{node.op}: the result would have the shape {[*sizes]}", str(node))
 
 
