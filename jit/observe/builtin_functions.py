@@ -237,7 +237,7 @@ class BuiltinFunctions(Methods):
             self.read_all(o)
         elif not self.is_fresh(o) and kind is not range:
             self.refuse(f"len() of a {kind.__name__} from outside")
-        return len(o)
+        return len(raw(o))  # which raises for a number
 
     def _concat(self, function: Callable, a: Any, b: Any) -> Any:
         sequences = (a, b) if issubclass(type(a), Tensor) else (a,)
@@ -411,8 +411,18 @@ class BuiltinFunctions(Methods):
                 return functools.reduce(lambda a, b: self.binary("*", a, b), values)
         return self._pure(math.prod, (self.plain(items),), {})
 
-    def _extreme(self, function: Callable, *args: Any) -> Any:
-        """`max(items)` or `min(items)` of numbers some of which are lifted."""
+    def _extreme(self, function: Callable, *args: Any, **named: Any) -> Any:
+        """`max(items)` or `min(items)` of numbers some of which are lifted; of some items `default=` says
+        nothing."""
+        if named:
+            if (
+                [*named] == ["default"]
+                and len(args) == 1
+                and type(args[0]) in (list, tuple, Size, LiftedSize)
+            ):
+                if any([type(x) in LIFTED for x in self.unpack(args[0], lift=True)]):
+                    return self._extreme(function, *args)
+            return self._pure(function, *self.bare(args, named))
         if len(args) == 1 and not self.refused:
             items = args[0] if type(args[0]) is LiftedSize else self.plain(args[0])
             values = self.unpack(items, lift=True)
@@ -461,8 +471,8 @@ _RULES: dict[Any, Callable] = {
     builtins.next: _R._next, builtins.vars: _R._attributes_of, builtins.hash: _R._hash,
     builtins.__import__: _R._import, builtins.any: _R._any, builtins.all: _R._all,
     builtins.sum: _R._sum, builtins.divmod: _R._divmod, math.prod: _R._prod, functools.reduce: _R._reduce,
-    builtins.max: lambda self, *args: self._extreme(max, *args),
-    builtins.min: lambda self, *args: self._extreme(min, *args),
+    builtins.max: lambda self, *args, **named: self._extreme(max, *args, **named),
+    builtins.min: lambda self, *args, **named: self._extreme(min, *args, **named),
     operator.getitem: lambda self, o, k: self.item(o, k),
     operator.setitem: lambda self, o, k, v: self.set_item(o, k, v),
     operator.delitem: lambda self, o, k: self.delete_item(o, k),
@@ -481,7 +491,7 @@ _RULES: dict[Any, Callable] = {
     _abc._abc_instancecheck: lambda self, kind, o: is_instance(self, o, kind),
     _abc._abc_subclasscheck: lambda self, kind, other: is_subclass(self, other, kind),
 }  # fmt: skip
-_WITH_KEYWORDS = frozenset((builtins.sum, builtins.__import__))
+_WITH_KEYWORDS = frozenset((builtins.sum, builtins.max, builtins.min, builtins.__import__))
 for _home in ("posix", "nt"):
     if _home in sys.modules:
         _RULES[sys.modules[_home].getpid] = _R._process_id

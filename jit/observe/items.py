@@ -31,7 +31,7 @@ from .kinds import (
     lookup,
 )
 from .lifted_numbers import liftable
-from .numbers import LIFTED, LiftedFloat, LiftedInt, LiftedSize, raw
+from .numbers import LIFTED, LiftedFloat, LiftedInt, LiftedSize, is_number, raw
 from .parts import Reason
 
 # These hand out what was there before them, not tuples that they make.
@@ -648,6 +648,8 @@ class Items(Contents):
     # ---- membership ----
     def contains(self, o: Any, x: Any) -> bool:
         """`x in o`.  Raises what Python raises."""
+        if type(o) is LiftedSize and not self.refused and is_number(raw(x)):
+            return any([self.compare("==", size, x) for size in self.unpack(o, lift=True)])
         o = self.plain(o)
         kind = type(o)
         if type(o) in (int, float):

@@ -34,7 +34,7 @@ OFTENER = {
     "halves": "whether a half is one", "ceil": "a symbol of its own",
     "cast": "a symbol of its own", "gcd": "a symbol of its own", "steps": "whether it is even",
     "slice": "C code holds it", "full": "its value is asked for", "partial": "C code holds it",
-    "parts that are split off": "whether one is one",
+    "parts that are split off": "whether one is one", "a five in a shape": "whether it is there",
 }  # fmt: skip
 ASKED = frozenset((
     "sorted", "itemgetter", "chained", "accumulated", "prod of NumPy's", "a set", "iter", "filter", "deque",
@@ -199,6 +199,14 @@ OF_SHAPES: dict[str, Callable] = {
     "gcd": lambda x: _ones(math.gcd(x.shape[0], 4)), "steps": lambda x: t.arange(0, x.shape[0], 2),
     "slice": lambda x: x[slice(0, x.shape[0] // 2 + 1)], "full": lambda x: t.full((x.shape[0],), x.shape[1]),
     "partial": lambda x: functools.partial(t.ones, x.shape[0])(x.shape[1]),
+    "the largest, or none": lambda x: _ones(max([x.shape[0], 2], default=0) + max([], default=1)),
+    "the least, or none": lambda x: _ones(min(x.shape[:2], default=0)),
+    "a one in a shape": lambda x: _ones(1 + (1 in x.shape)),
+    "a five in a shape": lambda x: _ones(1 + (5 in x.shape)),
+    "expanded": lambda x: x[:, None].expand(-1, 3, *x.shape[1:]),
+    "expanded by sizes": lambda x: x[:, None].expand(x.shape[0], 3, *x.shape[1:]),
+    "repeated by sizes": lambda x: x[:1].repeat(x.shape[0], *[1] * (x.ndim - 1)),
+    "tensordot": lambda x: t.tensordot(x, x, ([0, 1], [0, 1])),
     "parts that are split off": lambda x: t.cat([p * 2 for p in x.split([1, x.shape[0] - 1])]),
     # each of these looks at values, and has a recording for each
     "sorted": lambda x: _ones(sorted(x.shape)[0]),
