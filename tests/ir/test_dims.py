@@ -22,6 +22,7 @@ from lamina.ir.dims import (
     symbols_of,
 )
 from lamina.ir.errors import ArgumentValueError, ShapeError
+from lamina.ir.kernel.affine import Affine
 
 n, m = symbol("n"), symbol("m")
 
@@ -198,3 +199,21 @@ def test_a_multiple_of_a_quotient_is_near_what_is_divided():
         assert is_at_least(n, rows) and not is_at_least(n, rows + 1)
         blocks = (n + 63) // 64
         assert is_at_least(blocks * ((n + blocks - 1) // blocks), n)
+
+
+def test_coefficients_are_positive_by_the_points_that_axes_have():
+    """(n + 15) // 20 - 2 may be negative; where it is the points of an axis there is one at least."""
+    n, rows = symbol("n"), symbol("rows")
+    many = (n + 15) // 20 - 2
+    extents = {"i": rows, "r": many, "x": 64}
+    for part, last in (
+        (Affine.of({"i": 64 * many, "r": 64, "x": 1}), 64 * many * rows - 1),
+        (Affine.of({"i": 3 * many, "x": 1}), 3 * many * (rows - 1) + 63),
+        (Affine.of({"x": many * rows, "i": many}), many * rows * 63 + many * (rows - 1)),
+    ):
+        low, high = part.bounds(extents)
+        assert (low, str(high)) == (0, str(last))
+    # no such multiple: what it may be below zero is below all else
+    for coefficient in (64 * many - 1, -64 * many, many + rows):
+        low, _ = Affine.of({"i": coefficient}).bounds(extents)
+        assert str(low) == str(coefficient * (rows - 1))
