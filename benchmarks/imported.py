@@ -2,11 +2,12 @@
 
     python benchmarks/imported.py [--only bert swin] [--write]
 
-Needs torch, transformers, onnxscript and onnxruntime.  Each model is small, with random weights, and is written
-by both of PyTorch's exporters with a batch that changes, and a length where it has one.  Lamina loads the file,
-runs it eagerly and traced at seven sizes, one of them with a batch of 1, and exports it as `.lam` and as ONNX
-for all of them.  Every result is compared with ONNX Runtime's of the first file: the largest difference over
-the largest number.  A model is tried in a process of its own.  --write puts the table into results/imported.md.
+Needs torch, transformers, onnxscript and onnxruntime.  Each model is small, with random weights, and is
+written by both of PyTorch's exporters with a batch that changes, and a length where it has one.  Lamina loads
+the file, runs it eagerly and traced at seven sizes, some with a batch of 1, and exports it as `.lam` and as
+ONNX for all of them.  Every result is compared with ONNX Runtime's of the first file: the largest difference
+over the largest number.  A model is tried in a process of its own.  --write puts the table into
+results/imported.md.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any], int]] = {
     "modernbert": ("text", "ModernBertModel", "ModernBertConfig",
                    TEXT | {"pad_token_id": 0, "local_attention": 8}, 0),
     "t5_encoder": ("text", "T5EncoderModel", "T5Config",
-                   {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": WORDS}, 0),
+                   {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4,
+                    "vocab_size": WORDS}, 0),
     "clip_text": ("text", "CLIPTextModel", "CLIPTextConfig", TEXT, 0),
     "gpt2": ("text", "GPT2LMHeadModel", "GPT2Config",
              {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": WORDS, "use_cache": False}, 0),
@@ -69,19 +71,22 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any], int]] = {
     "vit": ("image", "ViTModel", "ViTConfig", HALF | {"image_size": 32, "patch_size": 8}, 32),
     "dinov2": ("image", "Dinov2Model", "Dinov2Config", HALF | {"image_size": 28, "patch_size": 7}, 28),
     "swin": ("image", "SwinModel", "SwinConfig",
-             {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "image_size": 32, "window_size": 4}, 32),
+             {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "image_size": 32,
+              "window_size": 4}, 32),
     "convnext": ("image", "ConvNextModel", "ConvNextConfig",
                  {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1], "image_size": 64}, 64),
     "segformer": ("image", "SegformerModel", "SegformerConfig",
-                  {"hidden_sizes": [16, 32], "depths": [1, 1], "num_attention_heads": [1, 2], "strides": [4, 2],
-                   "num_encoder_blocks": 2, "sr_ratios": [2, 1], "patch_sizes": [7, 3], "mlp_ratios": [2, 2]}, 64),
+                  {"hidden_sizes": [16, 32], "depths": [1, 1], "num_attention_heads": [1, 2],
+                   "strides": [4, 2], "num_encoder_blocks": 2, "sr_ratios": [2, 1], "patch_sizes": [7, 3],
+                   "mlp_ratios": [2, 2]}, 64),
     "resnet": ("image", "ResNetModel", "ResNetConfig",
                {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]}, 32),
     "whisper_encoder": ("sound", "WhisperModel", "WhisperConfig",
-                        {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 4,
-                         "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
-                         "vocab_size": WORDS, "max_source_positions": 20, "num_mel_bins": 16, "pad_token_id": 0,
-                         "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+                        {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1,
+                         "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128,
+                         "decoder_ffn_dim": 128, "vocab_size": WORDS, "max_source_positions": 20,
+                         "num_mel_bins": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+                         "decoder_start_token_id": 1,
                          "attn_implementation": "eager"}, 0),
     "wav2vec2": ("wave", "Wav2Vec2Model", "Wav2Vec2Config",
                  HALF | {"conv_dim": [16, 16], "conv_stride": [5, 4], "conv_kernel": [10, 8],
@@ -178,7 +183,6 @@ def tried(name: str, exporter: str, folder: Path) -> Iterator[str]:
     traced, start = lamina.jit.trace(model, budget=None), time.perf_counter()
     found = distance(on_tensors(traced))
     yield f"{found}, {traced.counts()['recorded']} recordings, {time.perf_counter() - start:.1f} s"
-    # a window that passes over the first places alone takes so many
     sizes = {0: ("batch", 1, 64)} | {"text": {1: ("length", 2, 64)}, "wave": {1: ("length", 200, 4000)}}.get(
         kind, {}
     )
@@ -216,8 +220,9 @@ def main() -> None:
                 print(f"cell {cell}", flush=True)
         return
     lines = [
-        f"Hugging Face's architectures by PyTorch's exporters into Lamina and out, {date.today()}: the largest",
-        "difference from ONNX Runtime over the largest number, at seven sizes (`python benchmarks/imported.py`).",
+        f"Hugging Face's architectures by PyTorch's exporters into Lamina and out, {date.today()}: the",
+        "largest difference from ONNX Runtime over the largest number, at seven sizes",
+        "(`python benchmarks/imported.py`).",
         "",
         "| model | exporter | eager | traced | .lam | .onnx |", "|---|---|---|---|---|---|",
     ]  # fmt: skip
