@@ -476,11 +476,14 @@ class TracedFunction:
 
     def _note_sizes(self, missed: Missed, S: list) -> None:
         """Count the sizes that changed in a call that is not recorded, for the recording that will be."""
-        _, _, reasons = missed.args
-        if reasons:
-            latest = reasons[-1][1].guard
-            latest.unsteady(S)
-            self._note_unsteady(latest.resized(S))
+        try:
+            if reasons := missed.args[2]:
+                latest = reasons[-1][1].guard
+                latest.unsteady(S)
+                self._note_unsteady(latest.resized(S))
+        except Exception as error:  # the call goes on without
+            let_through(error)
+            self._blame(f"a miss could not be told: {type(error).__name__}: {error}", error)
 
     def _note_unsteady(self, slots: list[tuple | None]) -> None:
         """Count the places that changed; where one does so again and again, it becomes an input."""

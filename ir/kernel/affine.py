@@ -85,8 +85,10 @@ class Affine:
 def _is_positive(size: Extent, extents: Mapping[str, Extent]) -> bool:
     """Whether a size is not negative for all sizes, or is so many times the points of axes, which have some:
     with (n // 20) - 2 points along one, 64 * (n // 20) - 128 is 64 at least."""
-    if is_at_least(size, 0) or not isinstance(size, Dim):
-        return is_at_least(size, 0)
+    if is_at_least(size, 0):
+        return True
+    if not isinstance(size, Dim):
+        return False
     (monomial, times), *_ = size.terms
     open_axes = [extent for extent in extents.values() if isinstance(extent, Dim)]
     for points in (*open_axes, *(a * b for a, b in combinations(open_axes, 2))):

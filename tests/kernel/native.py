@@ -10,7 +10,7 @@ from lamina.ir.kernel import NUMPY
 from lamina.passes.llvm.binding import Library, emit_object, host_target
 from lamina.passes.llvm.code import Code
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.programs.program import Array, Call
+from lamina.passes.programs.program import Alias, Array, Call, Program
 from lamina.passes.schedules.target import LEVELS, Target
 
 emulator = None  # what runs code for machines of another kind: of emulated.py
@@ -104,3 +104,15 @@ def run_code(kernel, arrays, target, how=None) -> list[np.ndarray]:
     Native(code, target)(*inputs, *outputs)
     assert all(untouched(a) for a in (*inputs, *outputs)), f"{kernel.name} writes outside its arrays"
     return outputs
+
+
+def run_program(program: Program, given: list[np.ndarray], target: Target) -> list[np.ndarray]:
+    """A program's results, each of its calls by `run_code`."""
+    values = dict(zip(program.params, given, strict=True)) | program.constants
+    for step in program.steps:
+        if isinstance(step, Alias):
+            values[step.outputs[0]] = values[step.inputs[0]].reshape(step.outputs[0].shape)
+            continue
+        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
+        values.update(zip(step.outputs, made, strict=True))
+    return [values[array] for array in program.results]

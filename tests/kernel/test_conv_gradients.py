@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from edited import edited
 from image_programs import Builder, arguments
-from native import LEVELS_HERE, run_code
+from native import LEVELS_HERE, run_code, run_program
 from training_programs import gradients, random_step
 
 import lamina
@@ -33,14 +33,6 @@ from lamina.runtime.native import Executable
 TARGETS = [host_target(), *LEVELS_HERE[1:]]
 
 
-def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
-    values = dict(zip(program.params, given, strict=True))
-    for step in program.steps:
-        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
-        values.update(zip(step.outputs, made, strict=True))
-    return [values[array] for array in program.results]
-
-
 def arguments_of(kernel) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     return [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
@@ -54,7 +46,7 @@ def check(program: Program, target, seed: int = 0, roundings: int = 64) -> None:
     """
     given = arguments(program, seed)
     laid = batch_innermost(program, target)
-    for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
+    for want, got in zip(interpret(program, *given), run_program(laid, given, target), strict=True):
         bound = roundings * 4 * np.finfo(np.float32).eps * max(1, np.abs(want).max(initial=0))
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from image_programs import Builder, arguments
-from native import LEVELS_HERE, run_code
+from native import LEVELS_HERE, run_program
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
@@ -16,24 +16,13 @@ from lamina.passes.llvm import reductions as module
 from lamina.passes.llvm.binding import host_target
 from lamina.passes.llvm.units import Units, lower
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
-from lamina.passes.programs.program import Alias, Array, Call, Program, interpret, verify
+from lamina.passes.programs.program import Array, Call, Program, interpret, verify
 from lamina.passes.schedules.steps import Join, Schedule, Vectorise, tiles
 from lamina.passes.schedules.target import AVX512
 
 TARGETS = [host_target(), *LEVELS_HERE[1:]]
 PLAIN = Options()
 SIZES = [(1, 10, 33), (3, 70, 64), (5, 5, 5), (17, 33, 40), (64, 48, 100), (14, 300, 50), (40, 16, 512)]
-
-
-def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
-    values = dict(zip(program.params, given, strict=True))
-    for step in program.steps:
-        if isinstance(step, Alias):
-            values[step.outputs[0]] = values[step.inputs[0]].reshape(step.outputs[0].shape)
-            continue
-        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
-        values.update(zip(step.outputs, made, strict=True))
-    return [values[array] for array in program.results]
 
 
 def check(program: Program, target, options: Options = PLAIN) -> None:
@@ -48,7 +37,7 @@ def check(program: Program, target, options: Options = PLAIN) -> None:
 def same(program: Program, laid: Program, target) -> None:
     """Whether the laid out program's code gives what `check` says."""
     given = [a.astype(NUMPY[p.dtype]) for a, p in zip(arguments(program), program.params, strict=True)]
-    for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
+    for want, got in zip(interpret(program, *given), run_program(laid, given, target), strict=True):
         eps = 0 if want.dtype == bool else np.finfo(want.dtype).eps
         bound = 128 * eps * max(1, np.abs(want).max(initial=0))
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from image_programs import Builder, arguments, check, conv_kernel
-from native import LEVELS_HERE, each_level, run_code
+from native import LEVELS_HERE, each_level, run_program
 
 import lamina
 from lamina import nn
@@ -46,14 +46,6 @@ def always(monkeypatch):
     monkeypatch.setattr(module, "directly", lambda *_: float("inf"))
 
 
-def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
-    values = dict(zip(program.params, given, strict=True)) | program.constants
-    for step in program.steps:
-        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
-        values.update(zip(step.outputs, made, strict=True))
-    return [values[array] for array in program.results]
-
-
 @each_level
 @pytest.mark.parametrize("name", SHAPES)
 def test_code_agrees(always, name, target):
@@ -63,7 +55,7 @@ def test_code_agrees(always, name, target):
     assert any(call.name == "space_to_depth" for call in after.calls) != blocks
     check(before, after)
     given = arguments(before)
-    for want, got in zip(interpret(before, *given), native(after, given, target), strict=True):
+    for want, got in zip(interpret(before, *given), run_program(after, given, target), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * max(1, np.abs(want).max()))
 
 
@@ -113,7 +105,7 @@ def test_random_stems(always, seed):
     after = assign_layouts(before, target)
     check(before, after)
     given = arguments(before)
-    for want, got in zip(interpret(before, *given), native(after, given, target), strict=True):
+    for want, got in zip(interpret(before, *given), run_program(after, given, target), strict=True):
         np.testing.assert_allclose(
             got, want, rtol=0, atol=2e-5 * max(1, np.abs(want).max()), err_msg=str(shape)
         )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from image_programs import Builder, arguments, conv_kernel
-from native import LEVELS_HERE, each_level, run_code
+from native import LEVELS_HERE, each_level, run_program
 from test_winograd import tolerance
 from training_programs import gradients
 
@@ -49,14 +49,6 @@ def steps(shape, lanes: int) -> Program:
     return b.program(y, to_input)
 
 
-def native(program: Program, given: list[np.ndarray], target) -> list[np.ndarray]:
-    values = dict(zip(program.params, given, strict=True))
-    for step in program.steps:
-        made = run_code(step.kernel, [values[a] for a in step.inputs], target, step.how)
-        values.update(zip(step.outputs, made, strict=True))
-    return [values[array] for array in program.results]
-
-
 @each_level
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_every_shape(always, shape, target):
@@ -64,7 +56,7 @@ def test_every_shape(always, shape, target):
     laid = batch_innermost(program, target)
     assert [c.how.sums_inputs for c in laid.calls if c.name in ("conv", "conv_input_grad")] == [True] * 2
     given = arguments(program)
-    for want, got in zip(interpret(program, *given), native(laid, given, target), strict=True):
+    for want, got in zip(interpret(program, *given), run_program(laid, given, target), strict=True):
         bound = tolerance(4, shape[1] * target.lanes) * max(1, np.abs(want).max())
         np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
@@ -121,6 +113,6 @@ def test_a_planted_bug_is_seen(always, monkeypatch):
     given = arguments(program, 1)
     generate._winograd.cache_clear()
     _, want = interpret(program, *given)
-    _, got = native(laid, given, target)
+    _, got = run_program(laid, given, target)
     generate._winograd.cache_clear()
     assert np.abs(got - want).max() > 0.1
