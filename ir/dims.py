@@ -430,10 +430,12 @@ def symbols_of(dim: int | Dim) -> frozenset[str]:
 
 
 def substitute(dim: int | Dim, values: Mapping[Any, int | Dim]) -> int | Dim:
-    """`dim` with dimensions in place of some symbols.  Keys are symbols or their names."""
-    if not isinstance(dim, Dim):
+    """`dim` with dimensions in place of some symbols.  Keys are all symbols, or all their names."""
+    if not isinstance(dim, Dim) or not values:
         return dim
-    named = {str(k): v for k, v in values.items()}
+    named = values if type(next(iter(values))) is str else {str(k): v for k, v in values.items()}
+    if symbols_of(dim).isdisjoint(named):
+        return dim
     total: int | Dim = 0
     for monomial, c in dim.terms:
         product: int | Dim = c
@@ -443,7 +445,7 @@ def substitute(dim: int | Dim, values: Mapping[Any, int | Dim]) -> int | Dim:
     return total
 
 
-def _substituted(atom: Atom, values: Mapping[str, int | Dim]) -> int | Dim:
+def _substituted(atom: Atom, values: Mapping[Any, int | Dim]) -> int | Dim:
     if not atom.operands:
         return values[atom.kind] if atom.kind in values else _of_atom(atom)
     a, b = (substitute(d, values) for d in atom.operands)

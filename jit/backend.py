@@ -68,7 +68,7 @@ class Compiled:
         )
         self.options = suited(options, target)
         self.first_params: list[int]
-        self.first_key: Any = None  # of the weights' program, equal where that does the same; None if unknown
+        self.first_key: str  # of the weights' program, equal where that does the same
         self.tuned: list[Tuned] = []
         self.searching = 0.0
         self.from_disk = self._load(key)
@@ -89,7 +89,10 @@ class Compiled:
         self.first = executables[0] if weights.results else None
         self.main = executables[-1]
         self._settle(weights, main)
-        about = [self.first_params, self.main_params, self.kernel_names, list(map(astuple, self.tuned))]
+        about = [
+            self.first_key, self.first_params, self.main_params, self.kernel_names,
+            list(map(astuple, self.tuned)),
+        ]  # fmt: skip
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:
             self.target.store(f"{key} weights", self.first)
@@ -100,7 +103,7 @@ class Compiled:
         """Note which param goes where, and what runs."""
         position = {array: i for i, array in enumerate(self._params)}
         self.first_params = [position[a] for a in weights.params] if weights.results else []
-        self.first_key = _structure(weights)
+        self.first_key = hashlib.sha256(repr(_structure(weights)).encode()).hexdigest()
         handed = {array: -1 - j for j, array in enumerate(weights.results)}
         self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
         self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
@@ -111,7 +114,7 @@ class Compiled:
         if data is None:
             return False
         try:
-            self.first_params, self.main_params, self.kernel_names, tuned = json.loads(data)
+            self.first_key, self.first_params, self.main_params, self.kernel_names, tuned = json.loads(data)
             self.tuned = [Tuned(*one) for one in tuned]
         except (ValueError, TypeError):
             return False
@@ -255,7 +258,7 @@ class Bound:
         self._tables = code.tables
         run = None if code.first is None else code.target.kept(code.first)
         self.prologue = None if run is None else Prologue(lambda arrays: run(*map(to_pairs, arrays)))
-        if self.prologue is not None and shared is not None and code.first_key is not None:
+        if self.prologue is not None and shared is not None:
             self.prologue = shared.setdefault((code.first_key, *self._at), self.prologue)
 
     def run(
@@ -375,8 +378,14 @@ def compile_sized(
 ) -> Bound:
     """A graph of symbols ready to run at some of their sizes; otherwise as `compile_graph`.
 
-    needs: what is so of the symbols at all sizes that it is to run at.
+    needs: what is so of the symbols at all sizes that it is to run at.  Symbols that are 1 are numbers: a
+    single row has schedules of its own, on the same packed weights, and what is one long broadcasts.
     """
+    options = replace(options, any_rows=True)
+    ones = {name: 1 for name, size in sizes.items() if size == 1}
+    if ones:
+        graph = specialise(graph, ones)
+        sizes = {name: size for name, size in sizes.items() if size != 1}
     template = template_of(
         graph, sizes, into=into, frozen=frozen, options=options, target=target, needs=needs
     )

@@ -69,7 +69,8 @@ class Symbolic:
         self.slots: dict[str, int] = {}
         self.limits: dict[str, tuple[float, float]] = {}
         self.pinned: dict[str, str] = {}
-        self.equal: dict[str, int | Dim] = {}
+        self.equal: dict[str, int | Dim] = {}  # replaced where it changes
+        self._told: tuple[int, dict, dict[str, int | Dim]] = (0, self.equal, {})
         self.asked: list[tuple[str, Any]] = []  # where guards fail, as Python, and the reasons
         self.types: dict[Any, Type] = {}  # of tensors that were there, by source
         self.attrs: dict[tuple[int, ...], dict[str, Any]] = {}
@@ -146,11 +147,17 @@ class Symbolic:
         """A size, or what an attribute holds, without symbols that are numbers by now, or other symbols."""
         if isinstance(dim, tuple):
             return tuple(map(self.settled, dim))
-        return substitute(dim, self._known()) if isinstance(dim, Dim) else dim
+        return substitute(dim, self._known) if isinstance(dim, Dim) else dim
 
+    @property
     def _known(self) -> dict[str, int | Dim]:
-        numbers = {name: self.sizes[name] for name in self.pinned}
-        return {name: substitute(dim, numbers) for name, dim in self.equal.items()} | numbers
+        """The symbols that are numbers by now, or other symbols, and what they are."""
+        so_far = len(self.pinned), self.equal
+        if self._told[:2] != so_far:
+            numbers = {name: self.sizes[name] for name in self.pinned}
+            known = {name: substitute(dim, numbers) for name, dim in self.equal.items()} | numbers
+            self._told = *so_far, known
+        return self._told[2]
 
     def pin(self, names: Iterable[str], why: str) -> None:
         """Take symbols for this run's sizes from here on."""
@@ -560,8 +567,7 @@ class Symbolic:
         for name in sorted(names, key=self.slots.__getitem__, reverse=True):
             other = _solved(difference, name)
             if other is not None:
-                self.equal = {k: substitute(v, {name: other}) for k, v in self.equal.items()}
-                self.equal[name] = other
+                self.equal = {k: substitute(v, {name: other}) for k, v in self.equal.items()} | {name: other}
                 return
 
     # ---- what was heard by itself ----

@@ -52,8 +52,6 @@ def load(
     model = _opened(Path(path), _dtype(dtype), context)
     if weights is not None:
         _round(model.network, weights)
-        if isinstance(model, LanguageModel):
-            model.fewest = 1
     return model
 
 

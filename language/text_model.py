@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError
 from ..ir.locks import fork_safe_lock
 from ..jit import mark_dynamic, trace
+from ..jit.observe.sizes import mark
 from ..runtime import Tensor, tensor
 from ..runtime.generator import Generator
 from ..runtime.modes import no_grad
@@ -28,27 +28,21 @@ from .vocabulary import Vocabulary
 PART = 512  # tokens of a prompt that go through the network together
 FIRST = 16  # of those that it is compiled with
 ROWS = 64  # of logits that are looked at together: of 151,936 words they take 39 MB
-# A single token goes so many times, at the same place: for fewer rows than a tile has there is code of its
-# own, which keeps weights packed in its own way (of bfloat16 as float32) beside those for prompts.  Eight
-# rows take about as long as one, as what takes time is reading the weights; not so of weights of 8 or 4 bits,
-# which eight rows compute with for twice as long as one does (a Xeon with AMX, 2026-11-27).
-FEWEST = 8
 
 
 class LanguageModel:
     """A decoder with its vocabulary, as `lamina.language.load` gives it.
 
     network: the module, which is called with tokens.  vocabulary, template: None where the checkpoint has
-    none.  context: how many tokens a prompt and its answer may have together.  fewest: rows that a single
-    token goes through the network as.  Generations may run in turns and in threads: each has a cache of its
-    own.
+    none.  context: how many tokens a prompt and its answer may have together.  Generations may run in turns
+    and in threads: each has a cache of its own.
     """
 
     def __init__(
         self, network: Decoder, vocabulary: Vocabulary, template: ChatTemplate | None, context: int, name: str
     ):
         self.network, self.vocabulary, self.template = network, vocabulary, template
-        self.context, self.name, self.fewest = context, name, FEWEST
+        self.context, self.name = context, name
         # One program for a prompt of any length, a single token, and a cache of any capacity.
         self.traced = trace(network, budget=None)
         self._compiled, self._compiling = False, fork_safe_lock()
@@ -189,16 +183,10 @@ class LanguageModel:
     def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache, every: bool = False) -> Tensor:
         """Logits behind the last token, or behind every one.  Returns f32[1, rows, vocabulary]."""
         count = len(tokens)
-        rows = max(self.fewest, count)
-        part = np.full((1, rows), tokens[-1], np.int64)
-        part[0, :count] = tokens
-        places = np.full(rows, at + count - 1)
-        places[:count] = np.arange(at, at + count)
-        wanted = [*range(count)] if every else []
-        last = tensor(wanted + [count - 1] * max(0, self.fewest - len(wanted)), dtype=int64)
-        arguments = tensor(part), tensor(places), cache.kept, last
-        for x, dim in ((arguments[0], 1), (arguments[1], 0), (last, 0)):
-            mark_dynamic(x, dim)
+        wanted = range(count) if every else [count - 1]
+        arguments = tensor([tokens]), tensor(range(at, at + count)), cache.kept, tensor(wanted)
+        for x, dim in ((arguments[0], 1), (arguments[1], 0), (arguments[3], 0)):
+            mark(x, dim, 1, None)
         for kept in chain(*cache.kept):
             mark_dynamic(kept, 2)
         with no_grad():

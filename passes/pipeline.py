@@ -80,6 +80,7 @@ class Options:
     fused kernels.  tune: the seconds for which schedules are searched by measuring, where there is a machine.
     precision: what factors of products of f32 may be rounded to, where the target is quicker by that.
     images: as a `Core` has it; layers of a batch go image by image where that is quicker, 0 for never.
+    any_rows: a single row's weights lie as they do for any number of rows, whose programs share them.
     """
 
     fold_norms: bool = True
@@ -93,6 +94,7 @@ class Options:
     tune: float = 0.0
     precision: str = "float32"
     images: float = 0.0
+    any_rows: bool = False
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over graphs that these options ask for."""
@@ -201,6 +203,7 @@ def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[
 
 def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
     rounds = options.precision == "bfloat16"
+    products = Products(options.frozen, rounds=rounds, any_rows=options.any_rows)
     return (
         partial(
             lay_out_bodies, target=target, options=options
@@ -214,7 +217,7 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=rounds)),
         partial(read_narrow, frozen=options.frozen),  # before factors are packed as they are
         # products that no layout has taken for convolutions
-        partial(pack_matmuls, target=target, options=Products(options.frozen, rounds=rounds)),
+        partial(pack_matmuls, target=target, options=products),
         *([round_where_made] if target.pairs or target.matrix else []),  # with all that is to be rounded
         shorten_lifetimes,  # last: of the steps that there are
     )

@@ -398,6 +398,9 @@ class Library(CalledBack):
             for name in ("__call__", "forward"):
                 if self._replaced(lookup(each, name)):
                     return self.user(followed, args, kwargs)
+        for value in (*args[1:], *kwargs.values()):
+            if type(value) in (tuple, list, dict):  # whose tensors have symbols when they are read
+                self._given(function, value)
         if self.sizes.concern(args[1:], kwargs):
             return self.user(followed, args, kwargs)
         self._take(module)

@@ -106,18 +106,20 @@ MOST_VECTORS = 8  # of columns beside each other in a tile
 @dataclass(frozen=True)
 class Options:
     """frozen: the positions of the params that hold weights, which seldom change.  only: the way that every
-    product takes that it fits, to measure it.  rounds: whether factors of f32 may be rounded to bfloat16."""
+    product takes that it fits, to measure it.  rounds: whether factors of f32 may be rounded to bfloat16.
+    any_rows: whether a single row's weights lie as they do for any number of rows."""
 
     frozen: frozenset[int] = frozenset()
     only: str | None = None
     rounds: bool = False
+    any_rows: bool = False
 
 
 def pack_matmuls(program: Program, target: Target, options: Options | None = None) -> Program:
     """The program with a way to run for every product of matrices, and packed factors where they pay."""
     options = options or Options()
     frozen = {program.params[k] for k in options.frozen} | set(program.constants)
-    packing = Packing(target, frozen, options.only, options.rounds)
+    packing = Packing(target, frozen, options)
     packing.uses.update((call.name, array) for call in program.calls for array in {*call.inputs})
     for step in program.steps:
         packing.step(step)
@@ -138,8 +140,9 @@ class Packing:
     uses: how many calls of one name read an array; what they have packed of it, they share.
     """
 
-    def __init__(self, target: Target, frozen: set[Array], only: str | None, rounds: bool):
-        self.target, self.frozen, self.only, self.rounds = target, frozen, only, rounds
+    def __init__(self, target: Target, frozen: set[Array], options: Options):
+        self.target, self.frozen = target, frozen
+        self.only, self.rounds, self.any_rows = options.only, options.rounds, options.any_rows
         self.steps: list[ProgramStep] = []
         self.packed: dict[tuple, Array] = {}
         self.uses: Counter[tuple[str, Array]] = Counter()
@@ -384,7 +387,7 @@ class Packing:
                 steps += [Unroll(pairs.axis, pairs.count), Apart(roles.k[-2], SUMS)]
             elif pairs:
                 steps.append(pairs.step(pairs.axis))
-            elif narrow and not strips:
+            elif (narrow or self.is_alike(flat, roles)) and not strips:
                 steps.append(Apart(roles.k[-1], SUMS))
             if not in_matrices:
                 weight = hint(call.inputs[-1].nbytes)
@@ -445,16 +448,17 @@ class Packing:
         registers = target.sums
         height = extent[roles.row] if roles.row else 1
         # Narrow weights lie alike for any number of rows: programs for one and for many may share them.
-        is_alike = made_of_bytes(flat, roles) or is_narrow(flat, roles.right)
-        many = max(height, USUAL) if is_alike else height
+        is_narrowed = made_of_bytes(flat, roles) or is_narrow(flat, roles.right)
+        is_alike = self.is_alike(flat, roles)
+        many = max(height, USUAL) if is_narrowed or is_alike else height
         vectors = MOST_VECTORS
         while vectors > 1 and vectors * wide * min(many, registers // (2 * wide)) > registers:
             vectors //= 2
         while vectors > 1 and vectors // 2 * target.lanes >= extent[roles.column]:
             vectors //= 2
-        is_open = roles.row is not None and isinstance(flat.extents[roles.row], Dim)
+        is_open = is_alike or roles.row is not None and isinstance(flat.extents[roles.row], Dim)
         found = {vectors: registers // (vectors * wide)}
-        if target.core.vectors > 2 and vectors < MOST_VECTORS and not is_alike:
+        if target.core.vectors > 2 and vectors < MOST_VECTORS and not is_narrowed:
             for count in range(3, MOST_VECTORS):
                 most = registers // (count * wide)
                 if count * wide <= target.core.vectors or height <= most and not is_open:
@@ -463,11 +467,15 @@ class Packing:
             found = {vectors: min(most, 8) for vectors, most in found.items()}
         columns = -(-extent[roles.column] // target.lanes)
         tiles_ = [  # of any number of rows few are left
-            (min(most, height) if is_open else balanced_tile(height, most, target.core.tile / n), n)
+            (min(most, many) if is_open else balanced_tile(height, most, target.core.tile / n), n)
             for n, most in found.items()
         ]
-        rows, vectors = min(tiles_, key=lambda tile: of_tiles(height, columns, tile, target.core))
-        return rows, vectors * target.lanes
+        rows, vectors = min(tiles_, key=lambda tile: of_tiles(many, columns, tile, target.core))
+        return min(rows, height), vectors * target.lanes
+
+    def is_alike(self, flat: Kernel, roles: Product) -> bool:
+        """Whether a single row's weights lie as they would for any number of rows."""
+        return self.any_rows and (roles.row is None or usual(flat.extents[roles.row]) == 1)
 
     # ---- long sums
     def strips(self, flat: Kernel, roles: Product) -> Strips | None:
