@@ -228,6 +228,8 @@ class Instances(BuiltinFunctions):
                 given[at] = self.trampoline(given[at])
             elif kind is reversed:
                 return self._reversed(given[0])
+            elif kind is bytearray and type(self.special(given[at], "__index__")) is Function:
+                given[at] = self.index(given[at])  # so many bytes, whatever it gives as it is gone through
             elif kind is not itertools.repeat:
                 asked = reads.asked_by(reads.name_of(kind), at)
                 way = self.watch if asked is None else functools.partial(self.for_c, asked=asked)

@@ -78,6 +78,16 @@ class Places:
         return value if self.how == "values" else self.reader.filled(tuple, (self.keys[at], value))
 
 
+class _ByIndex:
+    """What Python goes through in its old way, by index until IndexError, for a class without `__iter__`."""
+
+    def __init__(self, item: Callable[[int], Any]):
+        self._item = item
+
+    def __getitem__(self, at: int) -> Any:
+        return self._item(at)
+
+
 class Items(Contents):
     """Reads and writes the items of containers."""
 
@@ -542,7 +552,7 @@ class Items(Contents):
         elif asked is MISSING:
             getter = self.special(o, "__getitem__")
             if type(getter) is Function:
-                return self.new(self._by_index(o, getter))
+                return self.new(iter(_ByIndex(lambda at: self.call(getter, (o, at)))))
         elif asked is not None and not self.is_fresh(o):
             self.refuse(f"a {kind.__name__}, which is C code, was gone through")
         return self.new(iter(o))
@@ -576,17 +586,6 @@ class Items(Contents):
         if id(o) in self.shadow.handing:
             return o
         return self._places(o)
-
-    def _by_index(self, o: Any, getter: Any) -> Iterator[Any]:
-        """Python's old way through a sequence: by index, until IndexError."""
-        at = 0
-        while True:
-            try:
-                value = self.call(getter, (o, at))
-            except (IndexError, StopIteration):
-                return
-            yield value
-            at += 1
 
     def next_of(self, it: Any) -> Any:
         """`next(it)`.  Raises StopIteration."""

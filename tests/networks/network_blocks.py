@@ -18,7 +18,7 @@ from lamina.nn import functional as F
 
 Shape = tuple[int, ...]
 
-CHANNELS = (1, 2, 3, 4, 5, 7, 8, 8, 12, 15, 16, 16, 16, 17, 24, 30, 32, 32, 32, 33, 48, 64)
+CHANNELS = (1, 2, 3, 3, 4, 5, 7, 8, 8, 12, 15, 16, 16, 16, 17, 20, 24, 24, 30, 32, 32, 32, 33, 40, 48, 64)
 
 
 class Unfit(Exception):
@@ -76,9 +76,9 @@ def divisor(n: int, wanted: int) -> int:
 
 # ---- convolutions ------------------------------------------------------------------------------------------
 def window(rng: Random, shape: Shape) -> dict:
-    """How a window moves: in half of the cases a 3x3 one or a 1x1 one, elsewhere anything that fits."""
+    """How a window moves: in most cases a 3x3 one or a 1x1 one, elsewhere anything that fits."""
     least = min(shape[2:])
-    kernel = rng.choice((1, 1, 3, 3, 3, 3, 2, 5, 7))
+    kernel = rng.choice((1, 1, 1, 3, 3, 3, 3, 3, 2, 2, 4, 5, 5, 7))
     dilation = rng.choice((1, 1, 1, 1, 2, 3)) if kernel > 1 else 1
     reach = dilation * (kernel - 1)
     padding = rng.choice((reach // 2, reach // 2, 0, rng.randint(0, reach), reach + rng.randint(0, 1)))

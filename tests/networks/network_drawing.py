@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from network_blocks import Shape
-from network_layers import Tokens, draw_blocks, made
+from network_blocks import KINDS, Shape, Unfit
+from network_layers import MOST_NUMBERS, Tokens, draw_blocks, made, shape_after
 
 import lamina
 from lamina import nn
@@ -140,6 +140,35 @@ def sizes_for(seed: int) -> list[int]:
     """The batch of each call, where that changes; of one alone norms in training take no statistics."""
     rng = Random(-seed - 1)
     return [rng.choice((2, 2, 3, 3, 4, 5, 6, 7, 8, 9)) for _ in range(6)]
+
+
+def stack_for(seed: int) -> Description:
+    """What makes a network convolutions in a row, on images large enough for blocks of channels: windows of 1
+    to 7 taps, strides, stems, channels that fill no vector; half by Winograd wherever they can."""
+    rng = Random(f"stack {seed}")
+    sides = [rng.choice((6, 7, 9, 12, 14, 17, 20, 28, 33)) for _ in range(2)]
+    first: Shape = (rng.choice((1, 1, 1, 2, 3, 8)), rng.choice((1, 3, 3, 4, 16, 20, 24, 32, 48, 64)), *sides)
+    shape, blocks = first, list[Any]()
+    for _ in range(rng.randint(1, 4)):
+        taps, bias = rng.choice((1, 2, 3, 3, 4, 5, 6, 7)), rng.random() < 0.7
+        params = {
+            "out": rng.choice((1, 3, 8, 9, 16, 17, 20, 24, 32, 40, 48, 64, 72)), "kernel": taps, "bias": bias,
+            "stride": rng.choice((1, 1, 1, 1, 2, 2, 3, 4)),
+            "padding": rng.choice((0, taps // 2, taps // 2, taps - 1)),
+        }  # fmt: skip
+        behind = rng.choice((None, "act", "norm"))
+        try:
+            after = shape_after([["conv", params]], shape)
+            more = [] if behind is None else [[behind, KINDS[behind].draw(rng, after)]]
+            if math.prod(after) <= MOST_NUMBERS and shape_after(more, after) == after:
+                blocks, shape = [*blocks, ["conv", params], *more], after
+        except (Unfit, lamina.LaminaError, ValueError):
+            continue
+    return {
+        "input": [*first], "tokens": None, "dtype": "float32", "winograd": rng.random() < 0.5,
+        "blocks": blocks or [["conv", {"out": 24, "kernel": 5, "padding": 2}]],
+        "mode": rng.choice(("inference", "inference", "backward")),
+    }  # fmt: skip
 
 
 def shape_of(description: Description, call: int) -> Shape:

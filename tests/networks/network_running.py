@@ -23,7 +23,8 @@ from network_drawing import Description, Noise, argument, build, random_like
 import lamina
 from lamina import nn, optim
 from lamina.jit import trace
-from lamina.passes.programs import matrix_convolutions, pack_matmuls
+from lamina.passes.programs import assign_layouts, matrix_convolutions, pack_matmuls
+from lamina.passes.schedules import choose_winograd
 
 STEPS = 5  # of training
 CALLS = 3  # of inference, or with backward: the first is recorded
@@ -71,9 +72,24 @@ def run(description: Description, dtype: str, traced: bool, noise: Noise = None)
     """Run the network in its mode."""
     made, low = Run(), dtype == "bfloat16"
     decorate = partial(trace, precision="bfloat16" if low else "float32") if traced else lambda f: f
-    with in_pairs() if low else nullcontext():
+    winograd = by_winograd() if description.get("winograd") else nullcontext()
+    with in_pairs() if low else nullcontext(), winograd:
         MODE[description["mode"]](description, "float32" if low else dtype, noise, decorate, made)
     return made
+
+
+@contextmanager
+def by_winograd() -> Iterator[None]:
+    """Have convolutions go by Winograd's algorithm wherever they can, however small."""
+
+    def never(*given: Any) -> float:
+        return math.inf
+
+    with (
+        patch.object(choose_winograd, "directly", never),
+        patch.object(assign_layouts, "directly", never),
+    ):
+        yield
 
 
 @contextmanager

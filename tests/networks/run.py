@@ -6,6 +6,8 @@ python tests/networks/run.py --count 300 --seed 1 --all     each in every mode, 
 python tests/networks/run.py --count 300 --seed 1 --sizes   each on batches whose size changes
 python tests/networks/run.py --count 300 --seed 1 --rounds  each with products in pairs of bfloat16, half
     of them on batches whose size changes
+python tests/networks/run.py --count 300 --seed 1 --stacks  convolutions in a row, half of them by Winograd
+    wherever they can
 python tests/networks/run.py --replay '{"seed": ...}'       one network again, as a finding printed it
 python tests/networks/run.py --shrink '{"seed": ...}'       the smallest network with the same finding
     both take '{"draw": 7}' too, the network of that seed
@@ -25,7 +27,7 @@ from typing import Any, TextIO
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from network_drawing import sizes_for
+from network_drawing import sizes_for, stack_for
 from network_pool import Runner, answers
 from network_shrinking import FAULTS, kind_of, shrunk
 
@@ -33,8 +35,11 @@ HERE = Path(__file__)
 
 
 def requests(seeds: Iterable[int], how: str = "") -> Iterator[dict]:
-    """how: as drawn; or "all", "sizes", "rounds", which are the options' names."""
+    """how: as drawn; or "all", "sizes", "rounds", "stacks", which are the options' names."""
     for seed in seeds:
+        if how == "stacks":
+            yield {"draw": seed, "change": stack_for(seed)}
+            continue
         if how == "sizes":
             yield {"draw": seed, "change": {"sizes": sizes_for(seed)}}
             continue
@@ -156,6 +161,7 @@ def main() -> int:
     for name, said in (
         ("all", "each network in every mode, dtype and level"),
         ("sizes", "each on batches whose size changes"),
+        ("stacks", "convolutions in a row in place of each"),
         ("rounds", "each with products in pairs of bfloat16, where this CPU multiplies them"),
     ):
         parser.add_argument(f"--{name}", dest="how", action="store_const", const=name, default="", help=said)

@@ -44,6 +44,19 @@ def test_eight_networks_of_the_day_with_products_in_pairs_of_bfloat16():
     hold(requests, *run.findings(requests, 1))
 
 
+def test_eight_stacks_of_convolutions_of_the_day():
+    requests = [*run.requests(range(start := seed_of_the_day() + 70, start + 8), "stacks")]
+    hold(requests, *run.findings(requests, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_four_hundred_stacks_of_convolutions():
+    start = seed_of_the_day() + 7000
+    requests = [*run.requests(range(start, start + 400), "stacks")]
+    hold(requests, *run.findings(requests, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_four_hundred_networks_with_products_in_pairs_of_bfloat16():
