@@ -145,6 +145,7 @@ class Packing:
         self.only, self.rounds, self.any_rows = options.only, options.rounds, options.any_rows
         self.steps: list[ProgramStep] = []
         self.packed: dict[tuple, Array] = {}
+        self._strides: dict[tuple, tuple[int, int]] = {}
         self.uses: Counter[tuple[str, Array]] = Counter()
 
     def step(self, step: ProgramStep) -> None:
@@ -213,7 +214,7 @@ class Packing:
             rows = extent[roles.row] if roles.row else 1
         dtype = "i8" if byte_factors(flat, roles) else flat.dtypes[roles.stage.name]
         itemsize = NUMPY[dtype].itemsize
-        step, inner = strides_of(flat, roles.right, roles.column, roles.k)
+        step, inner = self.strides_of(flat, roles.right, roles.column, roles.k)
         columns, tile = flat.extents[roles.column], self.tile(flat, roles)
         return Size(
             batch=prod(extent[axis] for axis in own),
@@ -229,6 +230,13 @@ class Packing:
             is_made=not lies_along(flat, roles),
         )
 
+    def strides_of(self, flat: Kernel, factor: Expr, axis: str, inner: tuple[str, ...]) -> tuple[int, int]:
+        """As of product_calls.py; layers are alike, and each is asked many times."""
+        key = flat, factor, axis, inner
+        if key not in self._strides:
+            self._strides[key] = strides_of(*key)
+        return self._strides[key]
+
     def arrays_of(self, call: Call, expr: Expr, flat: Kernel) -> list[Array]:
         read_here = {e.buffer for e in walk(expr) if isinstance(e, Read)}
         return [a for a, b in zip(call.inputs, flat.inputs, strict=True) if b.name in read_here]
@@ -238,7 +246,7 @@ class Packing:
         """Whether both factors are contiguous along the one summed axis, which fills vectors."""
         if len(roles.k) != 1 or usual(flat.extents[roles.k[0]]) < 2 * self.target.lanes:
             return False
-        sides = (strides_of(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
+        sides = (self.strides_of(flat, factor, roles.k[0], ()) for factor in (roles.left, roles.right))
         return all(step == 1 for step, _ in sides)
 
     def dots(self, flat: Kernel, roles: Product) -> Schedule:
@@ -338,7 +346,7 @@ class Packing:
     def matrix_rows(self, flat: Kernel, roles: Product) -> dict[str, int]:
         """The rows that matrix registers hold, by axis: two registers along one, or one of each of two."""
         extent = {axis: usual(flat.extents[axis]) for axis in roles.m}
-        apart = {axis: strides_of(flat, roles.left, axis, ())[0] for axis in roles.m}
+        apart = {axis: self.strides_of(flat, roles.left, axis, ())[0] for axis in roles.m}
         near = sorted(roles.m, key=lambda axis: (apart[axis], -extent[axis]))
         row = next((axis for axis in near if 2 * extent[axis] >= MATRIX_ROWS), near[0])
         is_open = isinstance(flat.extents[row], Dim)  # of any number few are left
@@ -463,7 +471,10 @@ class Packing:
                 most = registers // (count * wide)
                 if count * wide <= target.core.vectors or height <= most and not is_open:
                     found[count] = most
-        if roles.row and strides_of(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0:
+        if (
+            roles.row
+            and self.strides_of(flat, roles.left, roles.row, ())[0] * NUMPY[dtype].itemsize % PAGE == 0
+        ):
             found = {vectors: min(most, 8) for vectors, most in found.items()}
         columns = -(-extent[roles.column] // target.lanes)
         tiles_ = [  # of any number of rows few are left
@@ -487,7 +498,7 @@ class Packing:
         depth, height = flat.extents[roles.k[0]], usual(flat.extents[roles.row])
         points = prod(usual(flat.extents[axis]) for axis in flat.free_axes(roles.left))  # those of all parts
         left = points * NUMPY[flat.dtypes[roles.stage.name]].itemsize
-        along, _ = strides_of(flat, roles.left, roles.row, ())
+        along, _ = self.strides_of(flat, roles.left, roles.row, ())
         few = height <= 2 * self.tile(flat, roles)[0] or left <= self.target.core.cache // 2
         if usual(depth) < LONG_SUM or along != 1 or few:
             return None

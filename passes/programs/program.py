@@ -49,11 +49,11 @@ class Array:
     dtype: str
     shape: tuple[Any, ...]  # of ints, or of `Dim`s while sizes are symbols
 
-    @property
+    @cached_property
     def size(self) -> Any:
         return prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> Any:
         return self.size * NUMPY[self.dtype].itemsize
 
