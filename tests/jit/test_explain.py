@@ -289,7 +289,7 @@ def test_equal_recordings_are_compiled_once():
 
 
 def test_what_is_made_of_constants_alone_is_made_again_from_disk(tmp_path, monkeypatch):
-    """A factor that is known is packed once, in a program without params."""
+    """A factor that is known is packed once, in a program without params, which is known for what it does."""
     monkeypatch.setattr(disk, "_default", disk.Cache(tmp_path))
     factor = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(np.float32)
     text = """graph f(%x: f32[64,64]) -> (f32[64,64]) {
@@ -298,9 +298,12 @@ def test_what_is_made_of_constants_alone_is_made_again_from_disk(tmp_path, monke
   return %0
 }"""
     graph = parse(text, {"factor": Constant(factor, "factor")})
+    keys = set()
     for from_disk in (False, True):
         backend.forget()
         code = backend.compile_graph(graph)
+        keys.add(code.first_key)
         assert code.from_disk is from_disk and code.first is not None and not code.first_params
         np.testing.assert_array_equal(code.run([factor])[0], factor @ factor)  # sums of small integers
         del code
+    assert len(keys) == 1 and None not in keys

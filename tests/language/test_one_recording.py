@@ -52,16 +52,8 @@ def test_prompts_single_tokens_and_growing_caches_share_a_recording_and_packed_w
     before = prologues()
     model = language_model(dtype, weights)
     cache, tokens = model.cache(), [*np.random.default_rng(1).integers(0, 90, 600).tolist()]
-    for start, end in (
-        (0, 40),
-        (40, 41),
-        (41, 42),
-        (42, 300),
-        (300, 301),
-        (301, 520),
-        (520, 521),
-        (521, 524),
-    ):
+    ends = [0, 40, 41, 42, 300, 301, 520, 521, 524]
+    for start, end in zip(ends, ends[1:]):
         found = model._logits(tokens[start:end], start, cache)
         with lamina.no_grad():
             wanted = model.network(lamina.tensor([tokens[:end]]))[0, -1].numpy()

@@ -34,42 +34,19 @@ def test_twenty_networks_of_the_day():
     hold(requests, *run.findings(requests, 1))
 
 
-def test_eight_networks_of_the_day_on_batches_of_changing_sizes():
-    requests = [*run.requests(range(start := seed_of_the_day() + 50, start + 8), "sizes")]
-    hold(requests, *run.findings(requests, 1))
-
-
-def test_eight_networks_of_the_day_with_products_in_pairs_of_bfloat16():
-    requests = [*run.requests(range(start := seed_of_the_day() + 60, start + 8), "rounds")]
-    hold(requests, *run.findings(requests, 1))
-
-
-def test_eight_stacks_of_convolutions_of_the_day():
-    requests = [*run.requests(range(start := seed_of_the_day() + 70, start + 8), "stacks")]
+# Batches of changing sizes; products in pairs of bfloat16; stacks of convolutions.
+@pytest.mark.parametrize(("how", "first"), [("sizes", 50), ("rounds", 60), ("stacks", 70)])
+def test_eight_networks_of_the_day(how, first):
+    requests = [*run.requests(range(start := seed_of_the_day() + first, start + 8), how)]
     hold(requests, *run.findings(requests, 1))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_four_hundred_stacks_of_convolutions():
-    start = seed_of_the_day() + 7000
-    requests = [*run.requests(range(start, start + 400), "stacks")]
-    hold(requests, *run.findings(requests, 1))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_four_hundred_networks_with_products_in_pairs_of_bfloat16():
-    start = seed_of_the_day() + 6000
-    requests = [*run.requests(range(start, start + 400), "rounds")]
-    hold(requests, *run.findings(requests, 1))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_four_hundred_networks_on_batches_of_changing_sizes():
-    start = seed_of_the_day() + 5000
-    requests = [*run.requests(range(start, start + 400), "sizes")]
+@pytest.mark.parametrize(("how", "first"), [("sizes", 5000), ("rounds", 6000), ("stacks", 7000)])
+def test_four_hundred_networks(how, first):
+    start = seed_of_the_day() + first
+    requests = [*run.requests(range(start, start + 400), how)]
     hold(requests, *run.findings(requests, 1))
 
 
