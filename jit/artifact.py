@@ -49,7 +49,7 @@ from ..passes.programs.program import Program
 from ..passes.programs.prologue import prologue
 from ..passes.schedules.target import AVX2, AVX512, BASELINE, NEON, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
-from ..runtime.workers import MOST_GRAIN, SPIN
+from ..runtime.workers import SPIN, USUAL_GRAIN
 from .lamina_model import ARM, FORMAT, STATIC
 from .tuning import Tuned, with_schedules
 
@@ -60,7 +60,7 @@ RESIZING = Path(resizing.__file__)
 _ALIGN = 64
 _POOL = {
     "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
-    "wake": pool.WAKE, "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": MOST_GRAIN,
+    "wake": pool.WAKE, "launch": pool.LAUNCH, "spin_value": SPIN, "grain_value": USUAL_GRAIN,
 }  # fmt: skip
 
 

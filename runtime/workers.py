@@ -25,11 +25,13 @@ from .compiler import compiled
 # calls.  With 75, an LSTM whose steps take 80 on one thread woke its worker in each: a fifth of its median.
 SPIN = 8000
 # A fork is worth its while where each thread gets this many fork-joins' worth of work, as schedules/cost.py
-# tells it.  No more than MOST_GRAIN where a fork seems dearer or could not be measured: on an Intel Xeon with
-# cores far from each other (600 ns, 23,000 while one sleeps) a DS-CNN on eight images takes 206 microseconds
-# by 7,000 in place of 232 by 27,500, and an MLP 25 in place of 33 (2026-11-28).
-GRAIN_PER_FORK = 20
-LEAST_GRAIN, MOST_GRAIN = 2_500, 6_000  # nanoseconds
+# tells it: by 2,300 nanoseconds an MLP's 9.9 microseconds are 5.6, 19.4 of digits on eight images 14.4, and a
+# DS-CNN's 26.5 on one 21.3; by 4,600 they stay what they are (EPYC "Zen 5", 2026-11-28).  No more than
+# MOST_GRAIN where a fork seems dearer: on an Intel Xeon with cores far from each other (600 ns) a DS-CNN on
+# eight images takes 206 microseconds by 7,000 in place of 232 by 27,500 (2026-11-28).  USUAL_GRAIN where it
+# could not be measured, as the worker did not run.
+GRAIN_PER_FORK = 10
+LEAST_GRAIN, USUAL_GRAIN, MOST_GRAIN = 2_000, 3_000, 6_000  # nanoseconds
 MEASURED_FOR = 3_000_000  # nanoseconds at most: as long as a thread just made may take to run
 SLOW_FORK = 5_000  # nanoseconds: so slow only where the worker did not run
 APART = 1_000_000_000  # nanoseconds from one measurement to the next
@@ -65,7 +67,7 @@ class Pool:
         ctypes.memset(self.address, 0, layout.SIZE)
         self._word(layout.LIMIT, ctypes.c_int32).value = 1
         self._word(layout.SPIN).value = SPIN
-        self._word(layout.GRAIN).value = MOST_GRAIN
+        self._word(layout.GRAIN).value = USUAL_GRAIN
         self._word(layout.LAUNCH).value = self._launch
 
     def _word(self, offset: int, kind: Any = ctypes.c_int64) -> Any:
@@ -119,7 +121,8 @@ class Pool:
             if now - begun > MEASURED_FOR or (batch >= 40 and least < SLOW_FORK):
                 break
         self.fork_nanoseconds, self.measured = least, time.perf_counter_ns()
-        self.grain = int(min(max(GRAIN_PER_FORK * least, LEAST_GRAIN), MOST_GRAIN))
+        found = min(max(GRAIN_PER_FORK * least, LEAST_GRAIN), MOST_GRAIN)
+        self.grain = int(found) if least < SLOW_FORK else USUAL_GRAIN
 
 
 def _thread(function: int, argument: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...passes.llvm import pool
 from ...passes.schedules.target import Platform
-from ...runtime.workers import MOST_GRAIN, SPIN
+from ...runtime.workers import SPIN, USUAL_GRAIN
 from .interface import Interface
 
 MOST = 256
@@ -19,7 +19,7 @@ POOL = "lamina_pool_memory"
 
 _FRESH = (
     f"[{pool.LAUNCH} x i8] zeroinitializer, ptr @{pool.PREFIX}_launch, i32 1, i32 0, "
-    f"i64 {SPIN}, i64 {MOST_GRAIN}, [{pool.SIZE - pool.KEEN} x i8] zeroinitializer"
+    f"i64 {SPIN}, i64 {USUAL_GRAIN}, [{pool.SIZE - pool.KEEN} x i8] zeroinitializer"
 )
 _TYPE = f"<{{ [{pool.LAUNCH} x i8], ptr, i32, i32, i64, i64, [{pool.SIZE - pool.KEEN} x i8] }}>"
 

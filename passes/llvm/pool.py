@@ -36,7 +36,10 @@ SIZE = 384
 
 MOST_CHUNKS = (1 << 20) - 1
 # Chunks for each thread where there is work enough: a thread that is held up leaves the rest to the others.
+# Chunks of short work are no smaller than two pieces that are worth a thread: an MLP on eight inputs takes
+# 13.1 microseconds where they may be one, and 11.8 so (EPYC "Zen 5", 2026-11-28).
 CHUNKS_PER_THREAD = 4
+GRAINS_PER_CHUNK = 2
 
 # Ticks of the processor's clock, some tenth of a second: as long as OpenBLAS's own threads look for the next
 # product, which then begins 15 to 35 us earlier than with a worker that must be woken (Xeon, 2026-11-20).
@@ -46,7 +49,7 @@ CROWDED = 1 << 17  # ticks, some 50 us: a turn given away for so long was taken 
 # Looks of one thread for the other while the cost of a fork is measured: some 50 microseconds.
 PATIENCE = 2000
 
-PROCESSORS = 1024  # that a mask of them has room for: on machines with more, a worker stays where it is
+PROCESSORS = 1024  # that a mask of them has room for: on machines with more, a worker may run anywhere
 
 PREFIX = "lamina_pool"
 _WAIT, _WAKE_UP = 128, 129  # what a futex is asked, private to the process
@@ -60,6 +63,7 @@ declare i32 @sched_yield()
 declare i32 @sched_getcpu()
 {platform.declared}
 declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
 
 ; Claim a chunk of the current launch and do it; false where none is left.
 define internal i1 @{PREFIX}_step(ptr %pool) nounwind {{
@@ -146,7 +150,7 @@ sleep:
   %stay = or i1 %late, %changed
   br i1 %stay, label %awake, label %wait
 wait:
-  %r = call i64 (i64, ...) {_futex(platform, _WAIT, "%w")}
+  call void @{PREFIX}_apart(ptr %pool, i1 1, i32 %w)
   br label %awake
 awake:
   call void @{PREFIX}_aside(ptr %pool)
@@ -155,41 +159,73 @@ end:
   ret ptr null
 }}
 
-; A worker on the processor that the work comes from goes to another, if there is one.  The scheduler leaves
-; both there for a millisecond and more, in which the worker, looking for work, keeps its giver from going on:
-; the first seven calls of an MLP after a sleep took 140 microseconds each, and take 20 to 40 (an Intel Xeon,
-; 2026-11-28).
+; A worker on the processor that the work comes from goes to another, if there is one.
 define internal void @{PREFIX}_aside(ptr %pool) nounwind {{
 entry:
-  %all = alloca [{PROCESSORS // 64} x i64], align 8
-  %others = alloca [{PROCESSORS // 64} x i64], align 8
   %here = call i32 @sched_getcpu()
   %place.at = getelementptr i8, ptr %pool, i64 {PLACE}
   %there = load atomic i32, ptr %place.at monotonic, align 4
   %same = icmp eq i32 %here, %there
-  %known = icmp ult i32 %here, {PROCESSORS}
-  %crowded = and i1 %same, %known
-  br i1 %crowded, label %ask, label %end
-ask:
+  br i1 %same, label %move, label %end
+move:
+  call void @{PREFIX}_apart(ptr %pool, i1 0, i32 0)
+  br label %end
+end:
+  ret void
+}}
+
+; May not run, for a moment or while it sleeps, where the work comes from.  The scheduler wakes a worker on
+; that processor as gladly as on an idle one, and leaves both there for some milliseconds, in which the worker
+; waits for its giver, or keeps it from going on: of ten calls of a DS-CNN after a sleep nine took as long as
+; on one thread (190 microseconds), and take 110 (EPYC "Zen 5", 2026-11-28).
+define internal void @{PREFIX}_apart(ptr %pool, i1 %sleeps, i32 %word) nounwind {{
+entry:
+  %all = alloca [{PROCESSORS // 64} x i64], align 8
+  %others = alloca [{PROCESSORS // 64} x i64], align 8
+  %now = alloca [{PROCESSORS // 64} x i64], align 8
   store [{PROCESSORS // 64} x i64] zeroinitializer, ptr %all, align 8
-  %said = call i64 (i64, ...) @syscall(i64 {platform.affinity[1]}, i64 0, i64 {PROCESSORS // 8}, ptr %all)
+  store [{PROCESSORS // 64} x i64] zeroinitializer, ptr %now, align 8
+  %said = call i64 (i64, ...) {_affinity(platform, 1, "%all")}
   %fits = icmp sgt i64 %said, 0
-  br i1 %fits, label %leave, label %end
+  %place.at = getelementptr i8, ptr %pool, i64 {PLACE}
+  %place = load atomic i32, ptr %place.at monotonic, align 4
+  %known = icmp ult i32 %place, {PROCESSORS}
+  %able = and i1 %fits, %known
+  br i1 %able, label %leave, label %stay
 leave:
   %mask = load [{PROCESSORS // 64} x i64], ptr %all, align 8
   store [{PROCESSORS // 64} x i64] %mask, ptr %others, align 8
-  %number = zext i32 %here to i64
-  %word = lshr i64 %number, 6
+  %number = zext i32 %place to i64
+  %at.word = lshr i64 %number, 6
   %bit = and i64 %number, 63
   %one = shl i64 1, %bit
   %but = xor i64 %one, -1
-  %at = getelementptr i64, ptr %others, i64 %word
+  %at = getelementptr i64, ptr %others, i64 %at.word
   %old = load i64, ptr %at, align 8
   %new = and i64 %old, %but
   store i64 %new, ptr %at, align 8
   ; refused where no processor is left
-  %moved = call i64 (i64, ...) @syscall(i64 {platform.affinity[0]}, i64 0, i64 {PROCESSORS // 8}, ptr %others)
-  %back = call i64 (i64, ...) @syscall(i64 {platform.affinity[0]}, i64 0, i64 {PROCESSORS // 8}, ptr %all)
+  %refused = call i64 (i64, ...) {_affinity(platform, 0, "%others")}
+  %moved = icmp eq i64 %refused, 0
+  br label %stay
+stay:
+  %away = phi i1 [0, %entry], [%moved, %leave]
+  br i1 %sleeps, label %sleep, label %awake
+sleep:
+  %wake = getelementptr i8, ptr %pool, i64 {WAKE}
+  %r = call i64 (i64, ...) {_futex(platform, _WAIT, "%word")}
+  br label %awake
+awake:
+  br i1 %away, label %look, label %end
+look:
+  ; unless somebody else has said meanwhile where it may run
+  %told = call i64 (i64, ...) {_affinity(platform, 1, "%now")}
+  %bits = load i{PROCESSORS}, ptr %now, align 8
+  %set = load i{PROCESSORS}, ptr %others, align 8
+  %ours = icmp eq i{PROCESSORS} %bits, %set
+  br i1 %ours, label %return, label %end
+return:
+  %back = call i64 (i64, ...) {_affinity(platform, 0, "%all")}
   br label %end
 end:
   ret void
@@ -255,8 +291,11 @@ fork:
   %held = icmp ult i64 %most, %limit
   %each = select i1 %held, i64 1, i64 {CHUNKS_PER_THREAD}
   %many = mul i64 %threads, %each
-  %dealt = call i64 @llvm.umin.i64(i64 %many, i64 %useful)
-  %few = call i64 @llvm.umin.i64(i64 %dealt, i64 {MOST_CHUNKS})
+  %long = udiv i64 %worth, {GRAINS_PER_CHUNK}
+  %some = call i64 @llvm.umin.i64(i64 %long, i64 %units)
+  %dealt = call i64 @llvm.umin.i64(i64 %many, i64 %some)
+  %least = call i64 @llvm.umax.i64(i64 %dealt, i64 %threads)
+  %few = call i64 @llvm.umin.i64(i64 %least, i64 {MOST_CHUNKS})
   ; as many for each thread: three chunks take two threads as long as four
   %rounds = udiv i64 %few, %threads
   %chunks = mul i64 %rounds, %threads
@@ -404,6 +443,11 @@ def _futex(platform: Platform, operation: int, value: int | str) -> str:
     return (
         f"@syscall(i64 {platform.futex}, ptr %wake, i32 {operation}, i32 {value}, ptr null, ptr null, i32 0)"
     )
+
+
+def _affinity(platform: Platform, which: int, mask: str) -> str:
+    """Say (0), or ask (1), where this thread may run."""
+    return f"@syscall(i64 {platform.affinity[which]}, i64 0, i64 {PROCESSORS // 8}, ptr {mask})"
 
 
 def _load(name: str, kind: str, offset: int) -> str:

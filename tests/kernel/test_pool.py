@@ -228,6 +228,74 @@ def test_a_worker_leaves_the_processor_that_its_work_comes_from():
     assert left > 10
 
 
+@pytest.fixture
+def sleeper():
+    """A team of two, and the worker's number as the system has it."""
+    before = {*os.listdir("/proc/self/task")}
+    team = Team(2)
+    for _ in _for_long():
+        added = {*os.listdir("/proc/self/task")} - before
+        if len(added) == 1:  # LLVM's own threads end
+            return team, int(*added)
+
+
+def wait_until(condition) -> None:
+    for _ in _for_long():
+        time.sleep(0.005)
+        if condition():
+            return
+    pytest.fail("it never was")
+
+
+def is_asleep(thread: int) -> bool:
+    """In a futex, where it stays: not for the moment in which it goes to another processor."""
+    with open(f"/proc/self/task/{thread}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "S"
+
+
+def launched_here(team: Team) -> int:
+    """The processor that a launch came from, after which its worker sleeps."""
+    assert team.run(16, spin=10_000)[0]
+    return ctypes.c_int32.from_address(team.pool.address + layout.PLACE).value
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")
+def test_a_worker_sleeps_away_from_the_processor_that_its_work_comes_from(sleeper):
+    """So that it is woken on another, and may run on all of them again."""
+    (team, worker), everywhere = sleeper, os.sched_getaffinity(0)
+    seen = set()
+    for _ in _for_long():
+        place = launched_here(team)
+        time.sleep(0.005)
+        if is_asleep(worker):
+            assert os.sched_getaffinity(worker) == everywhere - {place}
+            seen.add("away")
+        team.run(16, spin=200_000)
+        if not is_asleep(worker) and os.sched_getaffinity(worker) == everywhere:
+            seen.add("back")
+        if len(seen) == 2:
+            return
+    pytest.fail(f"seen: {seen}")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")
+def test_where_a_worker_may_run_is_as_it_was_told_while_it_slept(sleeper):
+    team, worker = sleeper
+    place = launched_here(team)
+    wait_until(lambda: is_asleep(worker))
+    os.sched_setaffinity(worker, {place})
+    wait_until(lambda: team.run(16, spin=1_000_000)[1] == 2)
+    assert os.sched_getaffinity(worker) == {place}
+
+
+def test_short_work_is_dealt_out_in_a_chunk_for_each_thread_and_long_work_in_more(team):
+    """By the ticket that a launch left, of a grain of 1000."""
+    for grains, chunks in ((2, 2), (5, 2), (8, 4), (12, 6), (1000, 8)):
+        team.run(1000, 1000 * grains)
+        ticket = ctypes.c_int64.from_address(team.pool.address + layout.TICKET).value
+        assert ticket >> 20 & layout.MOST_CHUNKS == chunks, grains
+
+
 def orders(one: list[str], other: list[str]) -> Iterator[list[str]]:
     """All in which the steps of two threads may come."""
     if not (one and other):
@@ -250,7 +318,8 @@ def test_no_worker_sleeps_whom_no_launch_will_wake():
     steps = {"claim": "atomicrmw xchg ptr %sleepers", "word": "store atomic i32 %word", "rouse": "@syscall("}
     launch = ["ticket", *in_turn(text[begin:end], steps), "done"]  # whose chunks the caller does alone
     begin, end = text.index("\nsleep:"), text.index("\nawake:")
-    steps = {"read": "%w = load", "say": "store atomic i32 1", "look": "%t2 = load", "wait": "@syscall("}
+    steps = {"read": "%w = load", "say": "store atomic i32 1", "look": "%t2 = load"}
+    steps["wait"] = f"call void @{layout.PREFIX}_apart("
     worker = in_turn(text[begin:end], steps)
     for order in orders(launch, worker):
         word = read = said = claimed = 0
