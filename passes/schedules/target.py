@@ -105,6 +105,7 @@ ZEN5 = Core(
     dots_far=1500,
     lane_sum=0.2,
     tile=2.0,
+    images=16.0,
 )  # fmt: skip
 
 # Its vectors of 16 go through units of 8: half the multiplications in a nanosecond, 117 GF/s at most.
@@ -120,7 +121,6 @@ ZEN4 = replace(
     lays=37,
     lane_sum=0.4,
     tile=0.2,
-    images=16.0,
 )
 
 # Its second cache is twice as large, the lines of a page do not push each other out of it, and adding up the
@@ -146,6 +146,7 @@ GOLDEN_COVE = replace(
     vectors=4,
     steps=2,
     sums=24,
+    images=0.0,
 )
 
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5.
