@@ -161,10 +161,17 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """t / (t + 2) with t = e^(2|x|) - 1.  2.7 ulp.  Beyond 10 the result is 1 in float32."""
+    """h / (h + 1) with 2 h = e^(2|x|) - 1, as in `expm1`, of whose ends there are none here.  2.9 ulp.  Beyond
+    10 the result is 1 in float32.
+    """
     a = op("min", op("abs", x), 10.0)
-    t = op("expm1", a + a)
-    return op("copysign", t / (t + 2.0), x)
+    n = op("round", a * (2 * 1.44269504))
+    r = op("fma", n, -1.42860677e-6 / 2, op("fma", n, -6.93145752e-1 / 2, a))  # half of the rest
+    scaled = [c * 2.0 ** (len(_EXP) - k) for k, c in enumerate(_EXP)]
+    p = op("fma", polynomial(r, scaled), r * r, r)
+    whole = op("scale2", const(1.0), n)
+    h = op("fma", p, whole, op("fma", whole, 0.5, -0.5))
+    return op("copysign", h / (h + 1.0), x)
 
 
 # Fitted by Lawson's reweighted least squares on Chebyshev nodes of |r| <= pi/4: 0.06 ulp, 0.002 ulp.
