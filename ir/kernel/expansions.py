@@ -161,8 +161,8 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """h / (h + 1) with 2 h = e^(2|x|) - 1, as in `expm1`, of whose ends there are none here.  2.9 ulp.  Beyond
-    10 the result is 1 in float32.
+    """h / (h + 1) with 2 h = e^(2|x|) - 1, as in `expm1`, of whose ends there are none here.  2.9 ulp.
+    Beyond 10 the result is 1 in float32.
     """
     a = op("min", op("abs", x), 10.0)
     n = op("round", a * (2 * 1.44269504))
