@@ -259,7 +259,8 @@ class Conditions:
 
     def _overlapping(self, call: Call) -> str | None:
         """Whether memory that is written belongs to another tensor too."""
-        datas = [call.array(Held(number)) for number in self.held]
+        refs = call.registry.refs
+        datas = [refs[number]()._data for number in self.held]
         if len(datas) != len(self._datas) or any(map(is_not, datas, self._datas)):
             if _share(datas) or _twins(datas) != self._same:
                 return "memory is written, and two tensors that the function reaches share it"

@@ -193,11 +193,15 @@ def choose(
 
 
 def _inputs(tree: Tree, segment: Segment, call: Call, values: dict, originals: dict) -> list[np.ndarray]:
-    arrays = []
+    arrays, sources, refs = [], tree.sources, call.registry.refs
     for key in segment.inputs:
         array = values.get(key)
         if array is None:
-            array = values[key] = _read(tree, key, call, originals)
+            source = sources[key]
+            array = refs[source.index]()._data if type(source) is Held else None  # most of them
+            if array is None or not array.flags.c_contiguous:
+                array = _read(tree, key, call, originals)
+            values[key] = array
         arrays.append(array)
     return arrays
 
