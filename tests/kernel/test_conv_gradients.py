@@ -149,7 +149,7 @@ TWO = {"stride": 2}
 @pytest.mark.parametrize(
     ("shape", "taps", "window", "wanted"),
     [
-        ((16, 16, 9, 9), 1, {}, "strips(r1, 7) block(i2, 1) block(i3, 1)"),  # all of it stays in the cache
+        ((16, 16, 9, 9), 3, {}, "strips(r1, 6) block(i2, 3) block(i3, 3)"),  # all of it stays in the cache
         ((16, 16, 56, 56), 1, {}, "strips(r1, 1) block(i2, 1) block(i3, 1) block(i, 12) block(i1, 4)"),
         (
             (16, 16, 56, 56),

@@ -288,3 +288,21 @@ def test_a_place_of_two_dims_is_divided_by_nothing():
     assert "floor_div" in str(collapsed(other))
     meet = parse(PLACES.format(n=64).replace(", n] add=", ", remainder(at[c, p, n], 6)] add="))
     assert default_schedule(collapsed(meet), AVX512).vectorised is None
+
+
+@pytest.mark.parametrize("width, lanes", [(3, 0), (4, 4), (7, 0), (8, 8), (12, 0), (16, 0)])
+def test_rows_that_fill_a_shorter_vector_are_whole_ones(width, lanes):
+    """And not the part of a vector that a mask leaves; rows that one axis holds share one code."""
+    turned = parse(f"""\
+kernel k(x: f32[5,6,{width}]) -> (y: f32[6,5,{width}]) {{
+  parallel i:6 j:5 n:{width}
+  y[i, j, n] = exp(x[j, i, n])
+}}""")
+    assert default_schedule(collapsed(turned), AVX512).vectorised.lanes == lanes
+    (want,) = interpret(turned, x := np.random.default_rng(0).standard_normal((5, 6, width), np.float32))
+    for target in LEVELS_HERE:
+        np.testing.assert_allclose(run_code(turned, [x], target)[0], want, rtol=4 * 2.0**-23)
+    rows = parse(
+        f"kernel k(x: f32[{width}]) -> (y: f32[{width}]) {{\n  parallel n:{width}\n  y[n] = -x[n]\n}}"
+    )
+    assert default_schedule(collapsed(rows), AVX512).vectorised.lanes == 0
