@@ -220,7 +220,7 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
         origin: Sequence[int],
         transform: Transform,
     ) -> Kernel:
-        """What makes the values of each tile: out[channel, row, a, tile and image], or out[a, channel, ..]."""
+        """What makes the values of each tile: out[channel, row, a, tile and image], or out[a, channel, ..]"""
         letters = along if by == 1 else phases + along
         inside = all(
             low >= 0 and low + by * (TILE * count - TILE + width) <= size
