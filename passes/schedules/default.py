@@ -83,7 +83,7 @@ def _lanes(kernel: Kernel, vector: str, target: Target) -> int:
     thread, 2026-11-28): stores that leave lanes out take longer than whole ones.  Code over one axis serves
     every size, and stays.
     """
-    size, rows = kernel.extents[vector], len(kernel.parallel) > 1 and vector in kernel.parallel_names
+    size, rows = _size(kernel, vector), len(kernel.parallel) > 1 and vector in kernel.parallel_names
     return size if rows and size in (4, 8) and size < target.lanes else 0
 
 
