@@ -193,15 +193,11 @@ def choose(
 
 
 def _inputs(tree: Tree, segment: Segment, call: Call, values: dict, originals: dict) -> list[np.ndarray]:
-    arrays, sources, refs = [], tree.sources, call.registry.refs
+    arrays = []
     for key in segment.inputs:
         array = values.get(key)
         if array is None:
-            source = sources[key]
-            array = refs[source.index]()._data if type(source) is Held else None  # most of them
-            if array is None or not array.flags.c_contiguous:
-                array = _read(tree, key, call, originals)
-            values[key] = array
+            array = values[key] = _read(tree, key, call, originals)
         arrays.append(array)
     return arrays
 

@@ -200,8 +200,8 @@ BUGS = (
         "return 0 *", "halved", "", "exp"),
     Bug("moves at the end are forgotten", "passes.llvm.main_function:Main.write",
         "self.copy(self.plan.moves.get(len(program.steps), ()))", "", "given twice", "the linked program"),
-    Bug("stale prologue", "jit.prologues:_Seen.holds",
-        "and [*map(_counts, stores)] == self.counts", "", "prepared", "the prologue's results", "matmul"),
+    Bug("stale prologue", "jit.prologues:Prologue.results", "or store.version != version", "", "prepared",
+        "the prologue's results", "matmul"),
     Bug("weights in another order", "jit.backend:Bound.run", "*reversed(made)", "*made", "two weights",
         "the code that is kept", "matmul"),
 )  # fmt: skip

@@ -131,7 +131,8 @@ def test_places_of_a_whole_image_are_one_axis_where_no_window_is(batch, channels
         )
         plain = squeezed(conv_kernel(image, (*weight, 1, 1), residual=True))
         made = direct(plain, product_of(plain).convolution, target)
-        assert made is not None and made.how.has(Collapse) == (target.registers >= 32)
+        is_one = target.registers >= 32  # of fewer none are left for the sums of several rows
+        assert made is not None and (made.how.has(Collapse), made.how.has(Peel)) == (is_one, not is_one)
         arrays = numbers(verify(made.kernel))
         (want,), (got,) = interpret(made.kernel, *arrays), run_code(made.kernel, arrays, target, made.how)
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())

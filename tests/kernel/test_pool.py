@@ -237,6 +237,7 @@ def sleeper():
         added = {*os.listdir("/proc/self/task")} - before
         if len(added) == 1:  # LLVM's own threads end
             return team, int(*added)
+    pytest.fail("there is no worker")
 
 
 def wait_until(condition) -> None:

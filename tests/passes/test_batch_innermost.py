@@ -123,13 +123,14 @@ def test_random_steps_keep_their_meaning(seed):
 def test_random_steps_keep_their_meaning_with_gradients_in_tiles(monkeypatch):
     """Whether that pays or not; what is stored between the five kernels is rounded."""
     monkeypatch.setattr(innermost, "in_tiles", lambda kernel, target: tiled(kernel))
+    monkeypatch.setattr(innermost, "is_product", lambda kernel, roles: False)
     made = 0
     for seed in SEEDS:
         before = random_step(seed)
         after = batch_innermost(before, AVX512)
         check(before, after, seed, within=1e-5)
         made += sum(call.name == "tiles_of_g" for call in after.calls)
-    assert made >= len(SEEDS) // 3
+    assert made > len(SEEDS) // 3
 
 
 def test_a_second_time_changes_nothing():

@@ -120,6 +120,13 @@ def test_the_kernels_give_the_sum(sizes, window):
     assert error(made, kernel) < 1e-5
 
 
+def test_what_a_row_of_tiles_becomes_lies_together():
+    """Its planes at a distance that hangs on no number of channels, so that they don't meet in a cache."""
+    for part in tiled(weight_gradient(64, 32, (16, 16), 32, (-1, -1)))[:2]:
+        (planes,) = part.outputs
+        assert planes.shape[1:] == (4, 36, 4 * 32) and planes.strides[2] == 4 * 32
+
+
 @pytest.mark.parametrize("window", [{}, {"backwards": True}, TWO], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_the_kernels_give_the_convolution(sizes, window):
