@@ -356,19 +356,28 @@ def _is_mixed_radix(index: Affine, axes: tuple[Axis, ...]) -> bool:
 
 
 def _disjoint(kernel: Kernel, one: Store, two: Store) -> bool:
-    """Whether a dimension keeps two stores apart: by bounds, or by remainders of a common step."""
+    """Whether a dimension keeps two stores apart: by bounds, or by remainders of a step."""
     for left, right in zip(one.index, two.index, strict=True):
         (low, high), (other_low, other_high) = left.bounds(kernel.extents), right.bounds(kernel.extents)
         if is_at_least(low - 1, other_high) or is_at_least(other_low - 1, high):
             return True
-        steps = [c for _, c in left.terms + right.terms]
-        apart = left.constant - right.constant
-        if any(isinstance(number, Dim) for number in (*steps, apart)):
-            continue
-        step = math.gcd(*steps)
-        if step > 1 and apart % step:
-            return True
+        numbers = [left.constant, right.constant, *(c for _, c in left.terms + right.terms)]
+        if not any(isinstance(number, Dim) for number in numbers):
+            if any(_never_meet(kernel, left, right, step) for step in {math.gcd(*numbers[2:]), *numbers[2:]}):
+                return True
     return False
+
+
+def _never_meet(kernel: Kernel, left: Affine, right: Affine, step: int) -> bool:
+    """Whether no multiple of the step is within the bounds of what two indices have beside such multiples."""
+    if step < 2:
+        return False
+    (low, high), (other_low, other_high) = (
+        Affine(tuple(term for term in index.terms if term[1] % step), index.constant).bounds(kernel.extents)
+        for index in (left, right)
+    )
+    least, most = low - other_high, high - other_low
+    return not any(isinstance(n, Dim) for n in (least, most)) and -(-least // step) * step > most
 
 
 # ---- in place -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import final
 
 from ...ir.dims import Dim, hint
@@ -54,6 +55,11 @@ class Product:
         """In the kernel's order."""
         first, second = self.stage.value.args  # type: ignore[attr-defined]
         return _factor(first), _factor(second)
+
+    @property
+    def passed(self) -> int:
+        """Of so many terms one is not 0, as an index divides."""
+        return prod(by for factor in self.factors for _, by in (factor.divided or {}).values())
 
     @property
     def left(self) -> Expr:

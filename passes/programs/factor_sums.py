@@ -60,7 +60,8 @@ def _apart(call: Call, target: Target) -> Iterator[Step]:
 def price(kernel: Kernel, target: Target) -> float:
     """Roughly the nanoseconds that a kernel takes on one thread, by the family of code that will have it."""
     if _is_taken(kernel):
-        flops = 2 * math.prod(int(axis.extent) for axis in kernel.axes)
+        found = product_of(kernel)
+        flops = 2 * math.prod(int(axis.extent) for axis in kernel.axes) / (found.passed if found else 1)
         moved = sum(traffic(kernel)) / target.core.near
         return max(flops * target.core.muladd * 16 / target.lanes, moved)
     return nanoseconds(kernel, default_schedule(kernel, target), target)

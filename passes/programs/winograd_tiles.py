@@ -24,7 +24,9 @@ same 36 products are of its taps; those that the caches hold u for have code of 
 stores v and m (passes/llvm/conv_winograd.py), and here are those of many channels.
 
 At every second place, 4 x 4 taps are 2 x 2 of each of the four images that have every second row and column,
-which are as many channels more: 100 products in place of 256.
+which are as many channels more: 100 products in place of 256.  The other way round, in the gradient of such
+an image and in what is convolved transposed, these four are as many results more, each with a window and
+taps of its own.
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks.
 """
@@ -41,9 +43,9 @@ from numpy import poly
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Kernel, Local, Reduce, Store
-from ...ir.kernel.scalar import Expr, Op, Read, const, op, read, ref
+from ...ir.kernel.scalar import Expr, Read, const, op, read, ref
 from ..kernels.blocking import fresh
-from ..kernels.product import is_zero, plain
+from ..kernels.product import Factor, is_zero, plain, products
 from ..kernels.winograd import PAIRS, at_points, powers
 from ..schedules.target import Target
 from .factor_sums import CALL, price
@@ -56,7 +58,8 @@ POINTS = {3: (0.0, *(sign * a for a in PAIRS[TILE + 2] for sign in (1, -1))), 2:
 # Bytes of what tiles become, which live for a moment; and of what a weight becomes, or its gradient is made
 # of, while many results of the forward pass are there: at most this, or so many times both images.  With 512
 # by 512 channels of 4 x 4 places it was the most of a ResNet-18 for images of 32 x 32, and gained least.
-MOST_TILES, MOST_WEIGHTS, TIMES = 1 << 27, 1 << 24, 8
+MOST_TILES, MOST_WEIGHTS, TIMES = 1 << 27, 1 << 24, 9
+PANEL = 32  # tiles whose values lie together, channel after channel, as products read them
 Values = Sequence[Expr]
 Transform = Callable[[Values], list[Expr]]
 Matrix = Sequence[Sequence[float]]
@@ -67,6 +70,10 @@ class Sum(NamedTuple):
 
     Of a weight's gradient over y, x, n, and one[k, y, x, n]; else over r, s, c, and one[r, s, c, k].
     backwards: in which dimensions the window's last tap comes first.
+
+    divided: whether instead the step is of the results: one * image[c, y + r + origin, x + s + origin, n] of
+    the places step * y, step * x, and of those beside them where taps are odd, or where windows begin later.
+    late: in which dimensions the latter.
     """
 
     stage: Reduce
@@ -81,11 +88,18 @@ class Sum(NamedTuple):
     origin: list[int]
     backwards: list[bool]
     is_gradient: bool
+    divided: bool
+    late: list[bool]
 
     @property
     def reach(self) -> int:
         """Taps of a phase: of every step-th row and column."""
         return STEPS[self.step] // self.step
+
+    @property
+    def apart(self) -> int:
+        """From one result of a phase to the next."""
+        return self.step if self.divided else 1
 
     @property
     def positions(self) -> int:
@@ -100,11 +114,12 @@ def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
     outs, channels, batch, *places = (
         int(kernel.extents[axis]) for axis in (found.outs, found.channels, found.batch, *found.places)
     )
-    tiles, channels = prod(-(-n // TILE) for n in places), channels * found.step**2  # of all phases
-    if found.positions * tiles >= found.reach**2 * prod(places):
+    tiles, phases = prod(-(-n // (TILE * found.apart)) for n in places), found.step**2
+    if found.positions * tiles * found.apart**2 >= found.reach**2 * prod(places):
         return None  # there is as much to multiply
-    weights, images = 4 * found.positions * outs * channels, 4 * (outs + channels) * prod(places) * batch
-    if 4 * found.positions * tiles * batch * (outs + channels) > MOST_TILES:
+    weights = 4 * found.positions * outs * channels * phases
+    images = 4 * prod(places) * batch * (outs + channels * (phases / found.apart**4))
+    if 4 * found.positions * tiles * batch * (outs * found.apart**2 + channels * phases) > MOST_TILES:
         return None
     if weights > max(MOST_WEIGHTS, TIMES * images):
         return None
@@ -116,35 +131,42 @@ def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
 def tiled(kernel: Kernel, images_first: bool = False) -> list[Kernel] | None:
     """The kernels that one after another give what the sum gives; None where it is another.
 
-    images_first: tiles are numbered image by image, not place by place.
+    images_first: tiles are numbered image by image, not place by place; sums whose index divides stay, as
+    they have not been measured so.
     """
     found = _sum_of(kernel)
-    return None if found is None else _kernels(kernel, found, images_first)
+    return None if found is None or found.divided and images_first else _kernels(kernel, found, images_first)
 
 
 def _sum_of(kernel: Kernel) -> Sum | None:
     """The sum, if it is one of these."""
-    for stage in kernel.stages:
-        match stage:
-            case Reduce(_, "sum", (_, _, _), Op("mul", (Read() as one, Read() as other))):
-                return _roles(kernel, stage, one, other) or _roles(kernel, stage, other, one)
+    for product in products(kernel):
+        one, other = product.factors
+        if len(product.stage.axes) == 3:
+            return _roles(kernel, product.stage, one, other) or _roles(kernel, product.stage, other, one)
     return None
 
 
-def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
+def _roles(kernel: Kernel, stage: Reduce, factor: Factor, windows: Factor) -> Sum | None:
     extents, buffers = kernel.extents, kernel.buffers
+    one, image, divided = factor.access, windows.access, windows.divided
+    if one is None or image is None or factor.divided != {} or divided is None:
+        return None
     if not all(isinstance(n, int) for n in extents.values()) or len(one.index) != 4 or len(image.index) != 4:
         return None
     if any(buffers[x.buffer].dtype != "f32" or buffers[x.buffer].layout for x in (one, image)):
         return None
     if any(sum(access.buffer == x.buffer for _, access in kernel.reads) > 1 for x in (one, image)):
         return None  # an operand is added to the sum, too: no kernel that is made has it as it was
-    summed, parts = {axis.name for axis in stage.axes}, image.index[1:3]
+    if divided and {d: by for d, (_, by) in divided.items()} != {1: 2, 2: 2}:
+        return None
+    summed = {axis.name for axis in stage.axes}
+    parts = [divided[d][0] for d in (1, 2)] if divided else image.index[1:3]
     own, channels, batch = [plain(p) for p in one.index], plain(image.index[0]), plain(image.index[3])
-    windows = [dict(part.terms) if isinstance(part, Affine) else {} for part in parts]
-    inner = [axis for terms in windows for axis in terms if axis in summed]
-    outer = [axis for terms in windows for axis in terms if axis not in summed]
-    if [len(terms) for terms in windows] != [2, 2] or len(inner) != 2:
+    terms = [dict(part.terms) if isinstance(part, Affine) else {} for part in parts]
+    inner = [axis for each in terms for axis in each if axis in summed]
+    outer = [axis for each in terms for axis in each if axis not in summed]
+    if [len(each) for each in terms] != [2, 2] or len(inner) != 2:
         return None
     shape = buffers[image.buffer].shape
     lengths = [*zip(own, buffers[one.buffer].shape, strict=True), (channels, shape[0]), (batch, shape[3])]
@@ -156,34 +178,62 @@ def _roles(kernel: Kernel, stage: Reduce, one: Read, image: Read) -> Sum | None:
     if summed != {*inner, batch if is_gradient else channels}:
         return None
     outs, taps, places = (own[0], outer, inner) if is_gradient else (own[3], inner, outer)
-    steps = [terms[place] for terms, place in zip(windows, places, strict=True)]
-    by = [terms[tap] for terms, tap in zip(windows, taps, strict=True)]
+    steps = [each[place] for each, place in zip(terms, places, strict=True)]
+    by = [each[tap] for each, tap in zip(terms, taps, strict=True)]
     step = steps[0]
-    if not isinstance(step, int) or step not in STEPS or {*steps} != {step}:
+    if not isinstance(step, int) or {*steps} != {step}:
         return None
-    if not {*by} <= ({1} if is_gradient or step > 1 else {1, -1}):
+    if divided:
+        if is_gradient or step != 1 or by != [-1, -1]:
+            return None
+        step = 2
+    elif step not in STEPS or not {*by} <= ({1} if is_gradient or step > 1 else {1, -1}):
         return None
     if any(extents[tap] != STEPS[step] for tap in taps):
         return None
     if not all(x.other is None or is_zero(x.other) for x in (one, image)):
         return None
-    backwards = [n < 0 for n in by]
-    origin = [part.constant - (STEPS[step] - 1) * last for part, last in zip(parts, backwards, strict=True)]
-    return Sum(stage, one, image, outs, channels, taps, places, batch, step, origin, backwards, is_gradient)
+    backwards, starts = [n < 0 for n in by], [int(part.constant) for part in parts]
+    late = [bool(divided) and start % 2 == 1 for start in starts]
+    back = STEPS[step] - 1 if not divided else STEPS[step] // step - 1
+    starts = [start // 2 for start in starts] if divided else starts
+    origin = [start - back * last for start, last in zip(starts, backwards, strict=True)]
+    return Sum(
+        stage, one, image, outs, channels, taps, places, batch, step, origin, backwards, is_gradient,
+        bool(divided), late,
+    )  # fmt: skip
 
 
 def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Kernel]:
     extents, buffers, step = kernel.extents, kernel.buffers, found.step
     outs, channels, batch = (int(extents[axis]) for axis in (found.outs, found.channels, found.batch))
-    rows, across = tiles = [-(-int(extents[place]) // TILE) for place in found.places]
-    name = {letter: fresh(kernel, letter) for letter in "uvmwaefijtbscyxn"}
-    at = {letter: Affine(((name[letter], 1),)) for letter in "aefijtbcyn"}
+    rows, across = tiles = [-(-int(extents[place]) // (TILE * found.apart)) for place in found.places]
+    name = {letter: fresh(kernel, letter) for letter in "uvmwaefijtbscyxnkpq"}
+    at = {letter: Affine(((name[letter], 1),)) for letter in "aefijtbcyxnpq"}
     sizes = {"a": found.positions, "e": step, "f": step, "i": outs, "j": channels}
     sizes |= {"t": rows * across * batch, "b": across * batch, "y": rows, "x": across, "n": batch}
-    by_place, by_image = (across * batch, batch, 1), (across, 1, rows * across)
-    tile = Affine.of(
-        dict(zip((name[letter] for letter in "yxn"), by_image if images_first else by_place, strict=True))
-    )
+    over = "yxn"  # the axes that tiles are gone over by
+    tile: tuple[Affine, ...]  # where a tile is among all
+    of_tile = "t"
+    if images_first:
+        tile = (Affine.of({name["y"]: across, name["x"]: 1, name["n"]: rows * across}),)
+    elif found.is_gradient:
+        tile = (at["y"], Affine.of({name["x"]: batch, name["n"]: 1}))
+    elif batch % PANEL == 0:
+        over, of_tile, sizes["k"], sizes["n"] = "yxkn", "pq", batch // PANEL, PANEL
+        panel = {"y": across * sizes["k"], "x": sizes["k"], "k": 1}
+        tile = (Affine.of({name[letter]: by for letter, by in panel.items()}), at["n"])
+        at["n"] = Affine.of({name["k"]: PANEL, name["n"]: 1})
+    elif PANEL % batch == 0 and across % (PANEL // batch) == 0:
+        over, of_tile, sizes["k"], sizes["x"] = "ykxn", "pq", across * batch // PANEL, PANEL // batch
+        tile = (
+            Affine.of({name["y"]: sizes["k"], name["k"]: 1}),
+            Affine.of({name["x"]: batch, name["n"]: 1}),
+        )
+        at["x"] = Affine.of({name["k"]: sizes["x"], name["x"]: 1})
+    else:
+        tile = (Affine.of({name["y"]: across * batch, name["x"]: batch, name["n"]: 1}),)
+    sizes |= {"p": rows * across * batch // PANEL, "q": PANEL}
     phases, side, taps = "ef" if step > 1 else "", TILE + found.reach - 1, STEPS[step]
     of_window, of_cotangents, of_taps, to_places, to_taps = _transforms(found.reach)
 
@@ -196,51 +246,69 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
     def index(letters: str) -> tuple[Affine, ...]:
         return tuple(at[letter] for letter in letters)
 
-    def place(n: int, width: int, by: int = 1, origin: Sequence[int] = (0, 0)) -> tuple[Affine, ...]:
-        """The n-th of a tile's in rows of `width`, of every by-th row and column."""
+    def place(
+        n: int,
+        width: int,
+        by: int = 1,
+        moves: Sequence[bool] = (False, False),
+        origin: Sequence[int] = (0, 0),
+    ) -> tuple[Affine, ...]:
+        """The n-th of a tile's in rows of `width`, of every by-th row and column.
+
+        moves: whether the second phase begins one later, of rows and of columns.
+        """
         parts = [
-            Affine.of({name[letter]: by * TILE, name[phase]: by > 1}, low + by * p)
-            for letter, phase, low, p in zip("yx", "ef", origin, divmod(n, width), strict=True)
+            at[letter] * (by * TILE) + Affine.of({name[phase]: int(moved)}, low + by * p)
+            for letter, phase, moved, low, p in zip("yx", "ef", moves, origin, divmod(n, width), strict=True)
         ]
         return (*parts, at["n"])
 
     def of_w(n: int) -> tuple[Affine, ...]:
-        """The n-th tap of a phase, in a weight that has the taps first."""
+        """The n-th tap of a phase, in a weight that has the taps first: from an odd one down where late."""
         return tuple(
-            Affine.of({name[phase]: step > 1}, step * (found.reach - 1 - p if last else p))
-            for phase, p, last in zip("ef", divmod(n, found.reach), found.backwards, strict=True)
+            Affine.of(
+                {name[phase]: (-1 if late else 1) * (step > 1)},
+                step * (found.reach - 1 - p if last else p) + late,
+            )
+            for phase, p, last, late in zip(
+                "ef", divmod(n, found.reach), found.backwards, found.late, strict=True
+            )
         )
 
     def tiles_of(
         image: Buffer,
         out: Buffer,
-        along: str,
+        letters: str,
         width: int,
         by: int,
+        moves: Sequence[bool],
         origin: Sequence[int],
         transform: Transform,
     ) -> Kernel:
         """What makes the values of each tile: out[channel, row, a, tile and image], or out[a, channel, ..]"""
-        letters = along if by == 1 else phases + along
         inside = all(
-            low >= 0 and low + by * (TILE * count - TILE + width) <= size
-            for low, count, size in zip(origin, tiles, image.shape[1:3], strict=True)
+            low >= 0 and low + by * (TILE * count - TILE + width - 1) + moved < size
+            for low, moved, count, size in zip(origin, moves, tiles, image.shape[1:3], strict=True)
         )
-        places = [place(n, width, by, origin) for n in range(width * width)]
-        values = [read(image.name, (at[along], *found), None if inside else 0.0) for found in places]
-        row = Affine.of({name["x"]: batch, name["n"]: 1})
+        places = [place(n, width, by, moves, origin) for n in range(width * width)]
+        channel = at[letters[-1]]
+        values = [read(image.name, (channel, *found), None if inside else 0.0) for found in places]
+        *phase, channel_at = index(letters)
 
         def to(a: int) -> tuple[Affine, ...]:
             point = Affine((), a)
-            return (*index(letters), at["y"], point, row) if by_rows else (point, *index(letters), tile)
+            if by_rows:
+                return *phase, channel_at, tile[0], point, tile[1]
+            return point, *phase, *tile[:-1], channel_at, tile[-1]
 
         made = _both_ways(transform, values, width)
         stores = tuple(Store(out.name, to(a), value) for a, value in enumerate(made))
-        return Kernel(
-            f"tiles_of_{'x' if along == 'j' else 'g'}", (image,), (out,), axes(letters + "yxn"), stores
-        )
+        walk = f"{letters[:-1]}{over[:-1]}{letters[-1]}{over[-1]}" if of_tile == "pq" else letters + over
+        return Kernel(f"tiles_of_{'g' if letters == 'i' else 'x'}", (image,), (out,), axes(walk), stores)
 
-    def products(u: Buffer, v: Buffer, m: Buffer, factors: tuple[str, str], along: str, over: str) -> Kernel:
+    def products_of(
+        u: Buffer, v: Buffer, m: Buffer, factors: tuple[str, str], along: str, over: str
+    ) -> Kernel:
         """m[a, i, ..] = sum of u * v."""
         one, other = (read(b.name, index(letters)) for b, letters in zip((u, v), factors, strict=True))
         stages = (
@@ -260,8 +328,10 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
     # (EPYC "Zen 5", two threads, 2026-11-28).
     by_rows = found.is_gradient and not images_first
     one, image = buffers[found.one.buffer], buffers[found.image.buffer]
-    v = buffer("v", f"{phases}jyab" if by_rows else f"a{phases}jt")
-    windows = tiles_of(image, v, "j", side, step, found.origin, of_window)
+    before, last = of_tile[:-1], of_tile[-1]  # of panels, channels are between
+    v = buffer("v", f"{phases}jyab" if by_rows else f"a{phases}{before}j{last}")
+    moves, by = (found.late, 1) if found.divided else ([step > 1] * 2, step)
+    windows = tiles_of(image, v, f"{phases}j", side, by, moves, found.origin, of_window)
     if found.is_gradient:
         u, m = buffer("u", "iyab" if by_rows else "ait"), buffer("m", f"ai{phases}j")
         w = Buffer(name["w"], "f32", (taps, taps, outs, channels))
@@ -272,32 +342,38 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
         ]
         total = read(w.name, [*found.taps, found.outs, found.channels])
         return [
-            tiles_of(one, u, "i", TILE, 1, (0, 0), of_cotangents),
+            tiles_of(one, u, "i", TILE, 1, (False, False), (0, 0), of_cotangents),
             windows,
-            products(u, v, m, ("iyab", f"{phases}jyab"), f"ai{phases}j", "yb")
+            products_of(u, v, m, ("iyab", f"{phases}jyab"), f"ai{phases}j", "yb")
             if by_rows
-            else products(u, v, m, ("ait", f"a{phases}jt"), f"ai{phases}j", "t"),
+            else products_of(u, v, m, ("ait", f"a{phases}jt"), f"ai{phases}j", "t"),
             Kernel("taps", (m,), (w,), axes(f"{phases}ij"), tuple(results)),
             with_total(w, total),
         ]
-    u, m = buffer("u", f"a{phases}ji"), buffer("m", "ait")
-    w = Buffer(name["w"], "f32", (outs, rows * TILE, across * TILE, batch))
+    own, summed = (phases, "j") if found.divided else ("", f"{phases}j")  # the phases are of either side
+    u, m = buffer("u", f"a{phases}ji"), buffer("m", f"a{own}{before}i{last}")
+    apart = found.apart * TILE
+    w = Buffer(name["w"], "f32", (outs, rows * apart, across * apart, batch))
     given = [read(one.name, (*of_w(n), at["j"], at["i"])) for n in range(found.reach**2)]
     weights = [
         Store(u.name, (Affine((), a), *index(f"{phases}ji")), value)
         for a, value in enumerate(_both_ways(of_taps, given, found.reach))
     ]
-    of_m = [read(m.name, (Affine((), a), at["i"], tile)) for a in range(found.positions)]
+    of_m = [
+        read(m.name, (Affine((), a), *index(own), *tile[:-1], at["i"], tile[-1]))
+        for a in range(found.positions)
+    ]
     values = [
-        Store(w.name, (at["i"], *place(n, TILE)), value)
+        Store(w.name, (at["i"], *place(n, TILE, found.apart, [found.divided] * 2)), value)
         for n, value in enumerate(_both_ways(to_places, of_m, side))
     ]
     total = read(w.name, [found.outs, *found.places, found.batch])
+    factors = f"a{phases}ji", f"a{phases}{before}j{last}"
     return [
         Kernel("tiles_of_w", (one,), (u,), axes(f"{phases}ji"), tuple(weights)),
         windows,
-        products(u, v, m, (f"a{phases}ji", f"a{phases}jt"), "ait", f"{phases}j"),
-        Kernel("places", (m,), (w,), axes("iyxn"), tuple(values)),
+        products_of(u, v, m, factors, f"a{own}{before}i{last}", summed),
+        Kernel("places", (m,), (w,), axes(f"i{own}{over}"), tuple(values)),
         with_total(w, total),
     ]
 

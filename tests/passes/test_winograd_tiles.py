@@ -8,7 +8,7 @@ import lamina
 from lamina.ir.kernel.affine import Affine
 from lamina.ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
 from lamina.ir.kernel.interpret import interpret
-from lamina.ir.kernel.scalar import op, read, ref
+from lamina.ir.kernel.scalar import coordinate, op, read, ref
 from lamina.ir.kernel.verify import verify
 from lamina.passes.programs import winograd_tiles
 from lamina.passes.programs.winograd_tiles import in_tiles, tiled
@@ -22,6 +22,8 @@ SIZES = [
     (3, 3, (9, 5), 4, (-2, -1)),
     (1, 1, (1, 1), 4, (-1, 0)),
     (2, 2, (6, 3), 1, (1, -1)),
+    (2, 3, (5, 4), 64, (-1, -1)),
+    (3, 2, (8, 31), 8, (-1, 0)),
 ]
 
 
@@ -67,6 +69,36 @@ def convolution(outs, channels, places, images, origin, backwards=False, filling
     place = (at["i1"], at["i2"], at["i3"], at["i"])
     return Kernel(
         "conv2d",
+        (
+            Buffer("x", "f32", (channels, *size, images)),
+            Buffer("w", "f32", (taps, taps, channels, outs)),
+            Buffer("old", "f32", (outs, *places, images)),
+        ),
+        (Buffer("out", "f32", (outs, *places, images)), Buffer("new", "f32", (outs, *places, images))),
+        (Axis("i1", outs), Axis("i2", places[0]), Axis("i3", places[1]), Axis("i", images)),
+        (
+            Reduce("t", "sum", (Axis("r1", taps), Axis("r2", taps), Axis("r", channels)), product),
+            Store("out", place, ref("t")),
+            Store("new", place, op("add", read("old", place), ref("t"))),
+        ),
+    )
+
+
+def transposed(outs, channels, places, images, origin, taps=4, step=2):
+    """What an image of every second place leaves on all, as a gradient of one: an index that divides.
+
+    origin: of the first index, at tap 0.
+    """
+    at = {name: Affine(((name, 1),)) for name in ("i", "i1", "i2", "i3", "r1", "r2", "r")}
+    size = tuple(max(1, -(-n // step)) for n in places)
+    window = [Affine.of({f"i{d + 2}": 1, f"r{d + 1}": -1}, origin[d]) for d in range(2)]
+    value = read("x", (at["r"], *(op("floor_div", coordinate(w), step) for w in window), at["i"]), 0.0)
+    for part in window:
+        value = op("select", op("eq", op("remainder", coordinate(part), step), 0), value, 0.0)
+    product = op("mul", value, read("w", (at["r1"], at["r2"], at["r"], at["i1"])))
+    place = (at["i1"], at["i2"], at["i3"], at["i"])
+    return Kernel(
+        "conv_input_grad",
         (
             Buffer("x", "f32", (channels, *size, images)),
             Buffer("w", "f32", (taps, taps, channels, outs)),
@@ -136,12 +168,27 @@ def test_the_kernels_give_the_convolution(sizes, window):
     assert error(made, kernel) < 2e-5
 
 
+# by images, whose first index is at tap 0: of one place, below 0 nothing would be inside
+TRANSPOSED = [(sizes, origin) for sizes in SIZES for origin in ((1, 1), (0, 0), (2, 1), (3, 0))]
+TRANSPOSED += [(SIZES[1], (-1, -2))]
+
+
+@pytest.mark.parametrize("sizes, origin", TRANSPOSED, ids=str)
+def test_the_kernels_give_what_is_transposed(sizes, origin):
+    kernel = transposed(*sizes[:4], origin)
+    made = tiled(kernel)
+    assert [part.name for part in made] == ["tiles_of_w", "tiles_of_x", "products", "places", kernel.name]
+    assert error(made, kernel) < 2e-5
+
+
 REFUSED = {
     "what is outside is not zero": convolution(*SIZES[1], filling=-1.0),
     "doubles": weight_gradient(*SIZES[1], dtype="f64"),
     "every second place": weight_gradient(*SIZES[1], stride=2),
     "four taps at every place": weight_gradient(*SIZES[1], taps=4),
     "every third place": convolution(*SIZES[1], stride=3, taps=6),
+    "transposed, every third place": transposed(*SIZES[1], taps=6, step=3),
+    "transposed, three taps": transposed(*SIZES[1], taps=3),
 }
 
 
@@ -182,18 +229,22 @@ def test_what_would_take_much_memory_stays(kernel, monkeypatch):
 
 
 BUGS = {
-    "the window begins elsewhere": ("side, step, found.origin, of", "side, step, (0, 0), of"),
+    "the window begins elsewhere": ("moves, found.origin, of_window", "moves, (0, 0), of_window"),
     "taps are exchanged": ("[*found.taps, found.outs", "[*found.taps[::-1], found.outs"),
     "tiles that are not whole": ("None if inside else 0.0", "None"),
-    "a window of another phase": ("name[phase]: by > 1}", "name[phase]: 0}"),
-    "taps of another phase": ("name[phase]: step > 1}, step", "name[phase]: 0}, step"),
+    "a window of another phase": ("name[phase]: int(moved)}", "name[phase]: 0}"),
+    "taps of another phase": ("(-1 if late else 1) * (step > 1)}", "0}"),
     "the point at infinity": ("[poly(points)[::-1]]", "[poly(points)]"),
     "a power": ("powers(points, length).T", "powers(points, length + 1)[:, 1:].T"),
     "the scale of the points": ("at_points(points, TILE)", "powers(points, TILE)"),
     "a difference for a sum": ("both[k][number % 2]", "both[k][0]"),
     "a window that runs on": ("found.reach - 1 - p if last else p", "p"),
-    "a window that begins before": ("part.constant - (STEPS[step] - 1) * last", "part.constant"),
-    "places of another tile": ("*place(n, TILE))", "*place(n, side))"),
+    "a window that begins before": ("start - back * last", "start"),
+    "phases that all begin late": ("moves, by = (found.late, 1)", "moves, by = ([True] * 2, 1)"),
+    "taps of phases that begin late": ("else p) + late", "else p)"),
+    "panels of other images": ("{name['k']: PANEL, name['n']: 1}".replace("'", '"'), "Affine.of({})"),
+    "tiles of another panel": ("{name['k']: sizes['x'], name".replace("'", '"'), '{name["k"]: 1, name'),
+    "places of another tile": ("*place(n, TILE, found.apart", "*place(n, side, found.apart"),
 }  # fmt: skip
 
 
@@ -209,7 +260,8 @@ def test_planted(name):
 
     backwards = {"backwards": True}
     made = [(weight_gradient, {}), (weight_gradient, TWO), (convolution, backwards), (convolution, TWO)]
-    assert any(seen(kernel(*sizes, **window)) for sizes in SIZES for kernel, window in made)
+    kernels = [kernel(*sizes, **window) for sizes in SIZES for kernel, window in made]
+    assert any(map(seen, kernels + [transposed(*sizes[:4], origin) for sizes, origin in TRANSPOSED]))
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 14, 14, 32, 1), (16, 32, 9, 12, 16, 0)])
