@@ -55,7 +55,8 @@ class WinogradCode:
 
     A product has rows of `how.vectors` sums, to each of which a number times a vector is added.  Of vectors
     of channels: a row is a tile, some of which are a block; the vectors are U's, for a chunk of output
-    channels.  Of vectors of images: a row is an output channel, of a chunk; the vectors are V's, of one tile.
+    channels.  Of vectors of images: a row is an output channel, of a chunk; the vectors are V's, of a block
+    of tiles beside each other, so that they are whole where a batch fills less.
 
     Strides, in floats: of V between channels (or blocks of them), tiles, positions of a window; of U between
     channels, positions, chunks; of M between rows, vectors, positions.
@@ -94,12 +95,16 @@ class WinogradCode:
         self.chunks = self.outs // self.chunk
         if self.chunks * self.chunk != self.outs:
             raise KernelError(f"{kernel.name}: chunks of {self.chunk} vectors don't divide the channels")
-        if how.images and (how.block != 1 or how.spread or self.groups * width != self.batch):
+        if how.images and (how.spread or self.groups * width != self.batch):
             raise KernelError(f"{kernel.name}: {how} takes a tile of {width} images at once, of {self.batch}")
+        self.whole, self.width = target if how.images else self.target, width  # of a row of sums
+        if how.images:
+            self.width *= self.block
+            self.whole = target if self.width % target.lanes == 0 else self.target
         # inner: the channels in an element of V's and U's dimension of channels; left: those in the last
         if how.images:
             self.inner, self.v_tile, self.u_channel, self.u_chunk = 1, width, self.outs, how.rows
-            self.rows, self.m_row, self.m_vector = how.rows, width, lanes
+            self.rows, self.m_row, self.m_vector = how.rows, self.width, self.whole.lanes
         else:
             self.inner, self.v_tile, self.u_channel = lanes, lanes, lanes * width
             self.u_chunk = self.n**2 * self.channels * self.u_channel
@@ -107,8 +112,9 @@ class WinogradCode:
         summed = in_steps(int([*kernel.buffers.values()][shape.weight].shape[1]))
         self.left = self.inner if how.images else summed - (self.channels - 1) * self.inner
         self.v_channel, self.u_position = self.block * self.v_tile, self.channels * self.u_channel
-        self.v_position = apart(self.channels * self.v_channel // lanes, lanes)
-        self.m_position = apart(self.rows * how.vectors, lanes)
+        across = self.whole.lanes
+        self.v_position = apart(self.channels * self.v_channel // across, across)
+        self.m_position = apart(self.rows * self.width // across, across)
         self.v_size, self.m_size = self.n**2 * self.v_position, self.n**2 * self.m_position
         if 4 * ((0 if how.spread else self.v_size) + self.m_size) > STACK:
             raise KernelError(f"{kernel.name}: {how} takes more than {STACK} bytes of a thread's stack")
@@ -129,7 +135,9 @@ class WinogradCode:
         for rows in range(1, min(how.rows, self.rows) + 1) if self.open else sorted(parts):
             self.product(rows)
         self.result()
-        vectors = self.tiles * self.channels * self.outs * (how.vectors if how.images else self.lanes)
+        vectors = self.blocks * self.channels * self.outs * self.width / self.whole.lanes
+        if not how.images:
+            vectors = self.tiles * self.channels * self.outs * self.lanes
         spent = 2 * self.n**2 * vectors * self.target.core.muladd * 16
         moved = (0.3 if how.images else 0.1) * spent  # the transforms: of channels 7 to 13 % of the time
         phases = []
@@ -147,7 +155,7 @@ class WinogradCode:
 
     @property
     def last(self) -> int:
-        """Rows of the last block, which may have fewer tiles."""
+        """Rows of the last block, which may have fewer of them, where they are tiles."""
         known = self.how.images or self.open
         return self.rows if known else self.tiles - (self.blocks - 1) * self.block
 
@@ -286,7 +294,8 @@ class WinogradCode:
 
     def product(self, rows: int) -> None:
         """M = V U at one position, for so many rows of a chunk, held in registers."""
-        lanes, vectors, width = self.lanes, self.how.vectors, self.how.vectors * self.lanes
+        lanes, width = self.whole.lanes, self.width
+        vectors, zero = width // lanes, Value("zeroinitializer", "f32", lanes, 0.0)
         inner, step = self.inner, min(STEPS, self.inner)
         one, many = ("%u", "%v") if self.how.images else ("%v", "%u")
         strides = {"%v": self.v_channel, "%u": self.u_channel}
@@ -295,7 +304,7 @@ class WinogradCode:
         floats[many] += inner * width
         floats["%m"] = (rows - 1) * self.m_row + (vectors - 1) * self.m_vector + lanes
         asks = {} if self.how.images else {"%next": ASKED_FOR}  # a weight comes from memory
-        f, shares = self.function(Contract(floats | asks)), self.shares
+        f, shares = Function(Writer(self.whole), self.whole, Contract(floats | asks)), self.shares
         lines = max(1, step * width * 4 // LINE)
         every = next(n for n in range(min(lines, shares), 0, -1) if lines % n == 0)
 
@@ -327,7 +336,7 @@ class WinogradCode:
 
             return f.loop(0, count, step, totals, steps, aligned=True)
 
-        totals, whole = [self.zero] * (rows * vectors), self.channels - (self.left < inner)
+        totals, whole = [zero] * (rows * vectors), self.channels - (self.left < inner)
         if whole:
             totals = f.loop(0, whole, 1, totals, channel, aligned=step == inner)
         if whole < self.channels:
@@ -377,7 +386,7 @@ class WinogradCode:
     # ---- phases
     def tiles_of(self, f: Function, block: Int) -> Int:
         """How many tiles a block has."""
-        if self.last == self.rows and not self.open:
+        if self.tiles % self.block == 0 and not self.open:
             return self.block
         found = f.i("smin", f.i("sub", self.count, f.i("mul", block, self.block)), self.block)
         f.ranges.declare(found, 1, self.block)  # there are no more blocks than are needed
@@ -451,19 +460,32 @@ class WinogradCode:
                 lambda: self.products(f, self.last, v, u, m),
             )
 
-        def row(r: Int) -> None:
-            at = f.at(m, f.i("mul", r, self.m_row))
-            n, y, x = self.place(f, block if how.images else self.tile(f, block, r))
+        first = f.i("mul", chunk, self.chunk)
 
-            def vector(w: Int) -> None:
-                k = f.i("add", f.i("mul", chunk, self.chunk), r if how.images else w)
-                first = f.i("add", n, f.i("mul", w, self.lanes)) if how.images else n
-                total = f.at(at, f.i("mul", w, self.m_vector))
-                self.call(f, "result", [*memory[: len(self.arrays)], total], k, y, x, first)
+        def result(total: str, k: Int, y: Int, x: Int, n: Int) -> None:
+            self.call(f, "result", [*memory[: len(self.arrays)], total], f.i("add", first, k), y, x, n)
 
-            f.each(0, how.vectors, vector)
+        def tile(r: Int) -> None:
+            at = f.at(m, f.i("mul", r, self.v_tile if how.images else self.m_row))
+            n, y, x = self.place(f, self.tile(f, block, r))
 
-        f.each(0, self.rows if how.images else self.tiles_of(f, block), row)
+            def images(k: Int) -> None:
+                def some(w: Int) -> None:
+                    by = f.i("mul", w, self.lanes)
+                    result(f.at(of_k, by), k, y, x, f.i("add", n, by))
+
+                of_k = f.at(at, f.i("mul", k, self.m_row))
+                f.each(0, how.vectors, some)
+
+            def channels(w: Int) -> None:
+                result(f.at(at, f.i("mul", w, self.m_vector)), w, y, x, n)
+
+            if how.images:
+                f.each(0, self.rows, images)
+            else:
+                f.each(0, how.vectors, channels)
+
+        f.each(0, self.tiles_of(f, block), tile)
 
     def phase(self, units: int) -> tuple[Function, list[str]]:
         """A phase to be written, and the kernel's buffers and the scratch memory in it."""

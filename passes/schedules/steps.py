@@ -295,7 +295,7 @@ class Winograd(Step):
     spread:  all tiles are transformed first, and then the work is dealt out by chunks of output channels, so
              that weights are read once: where they outweigh the image.  Else it is dealt out by blocks.
     images:  0 where vectors are of channels; else the lanes of vectors of images: `rows` are then output
-             channels, and `vectors` of images, of one tile.
+             channels, and `vectors` of images, of each tile of a block, which are beside each other.
     """
 
     name = "winograd"

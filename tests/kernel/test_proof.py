@@ -391,8 +391,8 @@ OPAQUE = {
     ),
     "images of a group": (
         "conv_winograd",
-        "f.each(0, how.vectors, vector)",
-        "f.each(0, how.vectors + 1, vector)",
+        "f.each(0, how.vectors, some)",
+        "f.each(0, how.vectors + 1, some)",
         images,
     ),
 }

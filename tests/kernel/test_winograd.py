@@ -154,6 +154,27 @@ def test_one_code_for_any_number_of_images(taps, how, target):
         )
 
 
+@each_level
+@pytest.mark.parametrize("batch, block", [(4, 1), (4, 3), (4, 8), (8, 2), (8, 4), (16, 2), (24, 4)])
+@pytest.mark.parametrize("by", ["+", "-"])
+def test_a_block_of_tiles_on_images_agrees(batch, block, by, target):
+    """Vectors of images and of tiles beside each other; the last block has fewer of these."""
+    lanes = next(n for n in (16, 8, 4) if batch % n == 0 and n <= target.lanes)
+    first = -1 if by == "+" else 1
+    kernel = parse(f"""\
+kernel conv(x: f32[7,9,24,{batch}], w: f32[3,3,24,16]) -> (y: f32[7,9,16,{batch}]) {{
+  parallel i:7 j:9 k:16 n:{batch}
+  t = sum(r:3 s:3 c:24) (x[i{by}r{first:+}, j{by}s{first:+}, c, n else 0.0] * w[r, s, c, k])
+  y[i, j, k, n] = t
+}}""")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(b.shape).astype(np.float32) for b in kernel.inputs]
+    arrays[1] /= np.sqrt(np.float32(9 * 24))
+    how = Winograd(4, block, 8, 1, False, lanes)
+    (want,), (got,) = interpret(kernel, *arrays), run_code(kernel, arrays, target, Schedule(how))
+    np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(4, 24))
+
+
 @pytest.mark.parametrize(("taps", "tile"), [(taps, tile) for taps in TILES for tile in TILES[taps]])
 def test_transforms_are_a_convolution(taps, tile):
     """At [(G w Gt) * (Bt x B)] A on numbers: the emitter's own transforms, taken from unit vectors."""
