@@ -127,6 +127,7 @@ class _Layout(ImageLayout):
     def __init__(self, program: Program, found: Mapping[Call, Windowed], target: Target, options: Options):
         super().__init__(program, found)
         self.target, self.options = target, options
+        self.largest = max(hint(array.nbytes) for step in program.steps for array in step.outputs)
         self.most = PLANE_BYTES if self.is_direct() else NO_LIMIT
 
     def is_direct(self) -> bool:
@@ -167,7 +168,7 @@ class _Layout(ImageLayout):
 
     def in_tiles(self, kernel: Kernel, how: Schedule) -> list[Kernel] | None:
         is_free = self.options.winograd and how.winograd is None
-        return in_tiles(kernel, self.target) if is_free else None
+        return in_tiles(kernel, self.target, self.largest) if is_free else None
 
 
 def is_product(kernel: Kernel, roles: Windowed) -> bool:

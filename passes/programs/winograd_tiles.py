@@ -56,8 +56,9 @@ STEPS = {1: 3, 2: 4}  # the taps of a window that moves by so many places
 # those of three taps do.  A point and its opposite share additions.
 POINTS = {3: (0.0, *(sign * a for a in PAIRS[TILE + 2] for sign in (1, -1))), 2: (0.0, 0.7, -0.7, 1.75)}
 # Bytes of what tiles become, which live for a moment; and of what a weight becomes, or its gradient is made
-# of, while many results of the forward pass are there: at most this, or so many times both images.  With 512
-# by 512 channels of 4 x 4 places it was the most of a ResNet-18 for images of 32 x 32, and gained least.
+# of, while many results of the forward pass are there: at most this, as much as one of these, or so many
+# times both images.  With 512 by 512 channels of 4 x 4 places it was the most of a ResNet-18 for images of
+# 32 x 32, and gained least.
 MOST_TILES, MOST_WEIGHTS, TIMES = 1 << 27, 1 << 24, 9
 PANEL = 32  # tiles whose values lie together, channel after channel, as products read them
 Values = Sequence[Expr]
@@ -106,8 +107,11 @@ class Sum(NamedTuple):
         return (TILE + self.reach - 1) ** 2
 
 
-def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
-    """The kernels of `tiled`, where they take a sixth off the time, and not too much memory."""
+def in_tiles(kernel: Kernel, target: Target, largest: int = 0) -> list[Kernel] | None:
+    """The kernels of `tiled`, where they take a sixth off the time, and not too much memory.
+
+    largest: bytes of the largest array that is there anyway.
+    """
     found = _sum_of(kernel)
     if found is None:
         return None
@@ -121,7 +125,7 @@ def in_tiles(kernel: Kernel, target: Target) -> list[Kernel] | None:
     images = 4 * prod(places) * batch * (outs + channels * (phases / found.apart**4))
     if 4 * found.positions * tiles * batch * (outs * found.apart**2 + channels * phases) > MOST_TILES:
         return None
-    if weights > max(MOST_WEIGHTS, TIMES * images):
+    if weights > max(MOST_WEIGHTS, TIMES * images, largest):
         return None
     made = _kernels(kernel, found)
     spent = sum(price(part, target) + CALL for part in made)

@@ -226,6 +226,7 @@ def test_what_would_take_much_memory_stays(kernel, monkeypatch):
     monkeypatch.setattr(winograd_tiles, "MOST_WEIGHTS", 36 * 64 * 64 * 4 - 1)
     monkeypatch.setattr(winograd_tiles, "TIMES", 0)
     assert in_tiles(kernel, AVX512) is None
+    assert in_tiles(kernel, AVX512, 36 * 64 * 64 * 4)  # as much as an array that is there anyway
 
 
 BUGS = {
