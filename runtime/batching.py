@@ -314,7 +314,7 @@ def _norm(call: Call) -> Any:
     "linalg_qr", "linalg_svd", "cholesky_inverse", "linalg_eig", "linalg_lu_factor",
     "linalg_matrix_exp", "pseudo_inverse",
     "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
-    "view_as_complex", "pairs_to_complex", "gru_gates", "lstm_gates", "pick_at", "spread_at",
+    "view_as_complex", "pairs_to_complex", "gru_gates", "lstm_gates", "max_pool_grad", "pick_at", "spread_at",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
     found = call.run(call.all_full())

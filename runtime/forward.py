@@ -364,7 +364,8 @@ def may_be_written(tangent: Tensor) -> bool:
 
 # Records that are linear in their floating operands together, though they compute.
 LINEAR = frozenset((
-    "avg_pool_grad", "avg_pool1d", "avg_pool2d", "avg_pool3d", "col2im", "cumsum", "index_add", "mean",
+    "avg_pool_grad", "avg_pool1d", "avg_pool2d", "avg_pool3d", "col2im", "cumsum", "index_add",
+    "max_pool_grad", "mean",
     "scatter_add", "spread_at", "sum", "unview",
 ))  # fmt: skip
 # Records that are linear in each of the first two operands; a third is added.

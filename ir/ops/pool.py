@@ -13,8 +13,9 @@ from ..errors import DTypeError, ShapeError
 from ..op import Op, define
 from ..sample import Operand, sample
 from ..types import Type
+from .compare import eq, where
 from .extremes import maximum
-from .places import flat, spread_at, unflat
+from .places import flat, infer_spread_at, pick_at, spread_at, spread_at_reference, unflat
 from .sliding import SAMPLE_SIZES, Window, padded, positive
 
 # ---- arguments and shapes
@@ -75,14 +76,22 @@ def need_float(op: str, t: Type) -> None:
 # ---- max
 
 
-def with_places(n: int, returned: bool) -> dict[str, Any]:
-    """What the records of max pools over `n` dimensions share: places are saved, and by some returned."""
+def with_places(n: int, returned: bool, windows: bool = False) -> dict[str, Any]:
+    """What the records of max pools over `n` dimensions share: places are saved, and by some returned.
+
+    windows: whether those are the places of one size, of the attributes.
+    """
+
+    def of_windows(g, indices, input_type, kernel, stride, padding, dilation):
+        if {*dilation} == {1}:
+            return max_pool_grad(g, indices, input_type.shape[-n:], kernel, stride, padding)
+        return grad(g, indices, input_type)
 
     def grad(g, indices, input_type):
         return spread_at(g, indices, size=input_type.shape[-n:])
 
     outputs, hidden = (("out", "indices"), ()) if returned else (("out",), ("indices",))
-    return {"outputs": outputs, "hidden": hidden, "grad": grad}
+    return {"outputs": outputs, "hidden": hidden, "grad": of_windows if windows else grad}
 
 
 def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +175,7 @@ def make_max_pool(n: int, returned: bool) -> Op:
 
     return define(
         op,
-        **with_places(n, returned),
+        **with_places(n, returned, windows=True),
         bind=bind,
         infer=infer,
         reference=reference,
@@ -195,4 +204,63 @@ def max_samples(n: int):
 max_pool1d, max_pool2d, max_pool3d = (make_max_pool(n, False) for n in (1, 2, 3))
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
     make_max_pool(n, True) for n in (1, 2, 3)
+)
+
+
+def bind_max_pool_grad(g, indices, size, kernel_size, stride=None, padding=0):
+    """Add up, at each element, what the windows have whose greatest it is: `max_pool{n}d` transposed.
+
+    indices: the places of those in the flattened `size`, each in its window.  It is `spread_at` for these,
+    and asks each element's windows: nothing is written where another one writes.
+    Shapes: [..., places...], the same -> [..., *size].  Raises ShapeError, DTypeError.
+    """
+    window = pool_window("max_pool_grad", len(size), kernel_size, stride, padding)._asdict()
+    del window["dilation"]
+    return (g, indices), {"size": tuple(size)} | window
+
+
+def build_max_pool_grad(k, g, indices, *, size, kernel, stride, padding):
+    n = len(size)
+    axes = k.parallel(*g.shape[:-n], *size)
+    own = [k.coordinate(i) for i in axes[-n:]]
+    # the last window that an element may lie in, and those before it
+    before = k.axes(*(-(-r // s) for r, s in zip(kernel, stride, strict=True)))
+    places = [
+        (i + p) // s - (b if s == 1 else k.coordinate(b))
+        for i, b, s, (p, _) in zip(axes[-n:], before, stride, padding, strict=True)
+    ]
+    index = indices.at(*axes[:-n], *places, outside=-1)
+    part = where(eq(index, flat(own, size)), g.at(*axes[:-n], *places, outside=0), 0)
+    k.store(k.sum(part, over=before), at=axes)
+
+
+def max_pool_grad_reference(g, indices, *, size, **_):
+    return spread_at_reference(g, indices, size=size, add=True)
+
+
+def infer_max_pool_grad(g: Type, indices: Type, *, size, **_) -> Type:
+    need_float("max_pool_grad", g)
+    return infer_spread_at(g, indices, size=size, add=True)
+
+
+max_pool_grad = define(
+    "max_pool_grad",
+    operands=("g", "indices"),
+    attrs=("size", "kernel", "stride", "padding"),
+    bind=bind_max_pool_grad,
+    infer=infer_max_pool_grad,
+    reference=max_pool_grad_reference,
+    grad=(lambda g, indices, size: pick_at(g, indices, dims=len(size)), None),
+    lower=lowering.kernel(build_max_pool_grad),
+    samples=lambda: [
+        # one window of everything, and place 1, which lies in all windows
+        sample((2, 3, 1), Operand((2, 3, 1), 0, 5, "int"), size=(5,), kernel_size=5),
+        sample((0, 2, 1), Operand((0, 2, 1), 0, 5, "int"), size=(5,), kernel_size=5),
+        sample((1, 2, 3), Operand((1, 2, 3), 1, 2, "int"), size=(3,), kernel_size=3, stride=1, padding=1),
+        sample((2, 1, 1), Operand((2, 1, 1), 0, 12, "int"), size=(3, 4), kernel_size=(3, 4)),
+        sample((2, 2, 2), Operand((2, 2, 2), 4, 5, "int"), size=(3, 3), kernel_size=3, stride=2, padding=1),
+    ],
+    inapplicable=SAMPLE_SIZES | {"broadcast": "nothing is broadcast"},
+    dtypes="float",
+    method=False,
 )

@@ -62,7 +62,9 @@ def test_every_variant_agrees_or_is_refused(name):
         arrays = [rng.standard_normal(b.shape).astype(NUMPY[b.dtype]) for b in kernel.inputs]
         if how.winograd is not None:  # its code reads the weight as another kernel packs it
             pack = pack_winograd(kernel.inputs[1].shape, how.winograd, TARGET.lanes)
-            (arrays[2],) = interpret(pack, arrays[1], weight_products(how.winograd.tile))
+            (arrays[2],) = interpret(
+                pack, arrays[1], weight_products(how.winograd.tile, kernel.inputs[1].shape[2])
+            )
     wanted = interpret(kernel, *arrays, exact=name in PROBES and name != "halves")
     tried = 0
     for _ in range(6):  # a walk, as a search takes it

@@ -323,8 +323,7 @@ CHOSEN = {  # image, taps, window: on AVX-512
         (1, 512, 7, 7),
         3,
         {},
-        "vectorise(i1i) tile(i3, 7) tile(i1oi, 2) unroll(r2, 3) unroll(ri, 2) block(i3, "
-        "7) peel(i3) bound() prefetch(packed, 8192)",
+        "winograd(2, 16, 8, 2, True)",
     ),
     "and eight of them": ((8, 512, 7, 7), 3, {}, "winograd(4, 32, 8, 2, True)"),
     "stride": (
@@ -341,13 +340,7 @@ CHOSEN = {  # image, taps, window: on AVX-512
         "vectorise(i1i) tile(i3, 3) tile(i1oi, 4) unroll(r2, 3) unroll(ri, 2) block(i3, "
         "54) peel(i3) bound() prefetch(packed, 8192)",
     ),
-    "other taps": (
-        (1, 64, 56, 56),
-        5,
-        {},
-        "vectorise(i1i) tile(i3, 3) tile(i1oi, 4) unroll(r2, 5) block(i3, 54) peel(i3) "
-        "bound() prefetch(packed, 8192)",
-    ),
+    "other taps": ((1, 64, 56, 56), 5, {}, "winograd(2, 15, 8, 2)"),
 }
 
 

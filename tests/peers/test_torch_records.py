@@ -123,7 +123,7 @@ _ELSEWHERE = "PyTorch's returns nothing, or is off by up to 2e-2: the tests of d
 _STEP = "PyTorch's optimizers are classes: the tests of optim compare those"
 _SIGNS = "fixed up to signs of vectors: test_torch_decompositions.py compares what does not depend on those"
 WITHOUT: dict[str, str] = {
-    **dict.fromkeys(("avg_pool_grad", "ctc_paths", "gru_gates", "lstm_gates"), _INNER),
+    **dict.fromkeys(("avg_pool_grad", "max_pool_grad", "ctc_paths", "gru_gates", "lstm_gates"), _INNER),
     **dict.fromkeys(("attention", "attention_backward"), _INNER),
     **{f"{kind}_layer{way}": _INNER for kind in ("lstm", "gru", "rnn") for way in ("", "_backward")},
     "batch_norm_train": "PyTorch's also updates the running statistics; the composite batch_norm is compared",

@@ -315,7 +315,7 @@ def combined(w: Writer, op: str, base: Name, index: Name, values: Name, combine:
     return w.cast(found, dtype)
 
 
-@writer("spread_at")
+@writer("spread_at", "max_pool_grad")
 def spread_at(w: Writer, node: Node, input: Name, indices: Name) -> Written:
     values, places = node.inputs
     first, kind = values.ndim - len(node.attrs["size"]), node.outputs[0].type
@@ -325,7 +325,7 @@ def spread_at(w: Writer, node: Node, input: Name, indices: Name) -> Written:
         for x, v in ((input, values), (indices, places))
     ]
     base = w.filled(kind.with_shape((*lead, count)), 0)
-    combine = "add" if node.attrs["add"] else "set"
+    combine = "add" if node.attrs.get("add", True) else "set"
     made = combined(w, "ScatterElements", base, w.cast(flat[1], int64), flat[0], combine, axis=first)
     return w.reshaped(made, (*lead, count), kind.shape)
 
