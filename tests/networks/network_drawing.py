@@ -144,30 +144,40 @@ def sizes_for(seed: int) -> list[int]:
 
 def stack_for(seed: int) -> Description:
     """What makes a network convolutions in a row, on images large enough for blocks of channels: windows of 1
-    to 7 taps, strides, stems, channels that fill no vector; half by Winograd wherever they can."""
+    to 7 taps, strides, stems, channels that fill no vector; half by Winograd wherever they can.  A third are
+    of batches that fill vectors, in training, with windows of 4 x 4 at every second place and transposed."""
     rng = Random(f"stack {seed}")
     sides = [rng.choice((6, 7, 9, 12, 14, 17, 20, 28, 33)) for _ in range(2)]
-    first: Shape = (rng.choice((1, 1, 1, 2, 3, 8)), rng.choice((1, 3, 3, 4, 16, 20, 24, 32, 48, 64)), *sides)
+    is_batch = rng.random() < 1 / 3
+    batch = rng.choice((4, 8, 8, 12, 16, 24, 32, 64) if is_batch else (1, 1, 1, 2, 3, 8))
+    sides = [min(side, 17) for side in sides] if is_batch else sides
+    first: Shape = (batch, rng.choice((1, 3, 3, 4, 16, 20, 24, 32, 48, 64)), *sides)
     shape, blocks = first, list[Any]()
     for _ in range(rng.randint(1, 4)):
         taps, bias = rng.choice((1, 2, 3, 3, 4, 5, 6, 7)), rng.random() < 0.7
+        kind, stride = "conv", rng.choice((1, 1, 1, 1, 2, 2, 3, 4))
+        if is_batch and rng.random() < 0.7:
+            taps, stride = rng.choice(((3, 1), (3, 1), (4, 2)))
+            kind = rng.choice(("conv", "conv_transpose")) if stride == 2 else "conv"
         params = {
             "out": rng.choice((1, 3, 8, 9, 16, 17, 20, 24, 32, 40, 48, 64, 72)), "kernel": taps, "bias": bias,
-            "stride": rng.choice((1, 1, 1, 1, 2, 2, 3, 4)),
-            "padding": rng.choice((0, taps // 2, taps // 2, taps - 1)),
+            "stride": stride,
+            "padding": rng.choice((0, (taps - 1) // 2, taps // 2, taps - 1)),
         }  # fmt: skip
+        if kind == "conv_transpose":
+            params |= {"more": rng.choice((0, 0, 1)), "groups": 1}
         behind = rng.choice((None, "act", "norm"))
         try:
-            after = shape_after([["conv", params]], shape)
+            after = shape_after([[kind, params]], shape)
             more = [] if behind is None else [[behind, KINDS[behind].draw(rng, after)]]
             if math.prod(after) <= MOST_NUMBERS and shape_after(more, after) == after:
-                blocks, shape = [*blocks, ["conv", params], *more], after
+                blocks, shape = [*blocks, [kind, params], *more], after
         except (Unfit, lamina.LaminaError, ValueError):
             continue
     return {
         "input": [*first], "tokens": None, "dtype": "float32", "winograd": rng.random() < 0.5,
         "blocks": blocks or [["conv", {"out": 24, "kernel": 5, "padding": 2}]],
-        "mode": rng.choice(("inference", "inference", "backward")),
+        "mode": rng.choice(("backward", "training") if is_batch else ("inference", "inference", "backward")),
     }  # fmt: skip
 
 
