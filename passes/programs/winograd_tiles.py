@@ -217,26 +217,26 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
     sizes = {"a": found.positions, "e": step, "f": step, "i": outs, "j": channels}
     sizes |= {"t": rows * across * batch, "b": across * batch, "y": rows, "x": across, "n": batch}
     over = "yxn"  # the axes that tiles are gone over by
-    tile: tuple[Affine, ...]  # where a tile is among all
+    tile: list[Affine]  # where a tile is among all
     of_tile = "t"
     if images_first:
-        tile = (Affine.of({name["y"]: across, name["x"]: 1, name["n"]: rows * across}),)
+        tile = [Affine.of({name["y"]: across, name["x"]: 1, name["n"]: rows * across})]
     elif found.is_gradient:
-        tile = (at["y"], Affine.of({name["x"]: batch, name["n"]: 1}))
+        tile = [at["y"], Affine.of({name["x"]: batch, name["n"]: 1})]
     elif batch % PANEL == 0:
         over, of_tile, sizes["k"], sizes["n"] = "yxkn", "pq", batch // PANEL, PANEL
         panel = {"y": across * sizes["k"], "x": sizes["k"], "k": 1}
-        tile = (Affine.of({name[letter]: by for letter, by in panel.items()}), at["n"])
+        tile = [Affine.of({name[letter]: by for letter, by in panel.items()}), at["n"]]
         at["n"] = Affine.of({name["k"]: PANEL, name["n"]: 1})
     elif PANEL % batch == 0 and across % (PANEL // batch) == 0:
         over, of_tile, sizes["k"], sizes["x"] = "ykxn", "pq", across * batch // PANEL, PANEL // batch
-        tile = (
+        tile = [
             Affine.of({name["y"]: sizes["k"], name["k"]: 1}),
             Affine.of({name["x"]: batch, name["n"]: 1}),
-        )
+        ]
         at["x"] = Affine.of({name["k"]: sizes["x"], name["x"]: 1})
     else:
-        tile = (Affine.of({name["y"]: across * batch, name["x"]: batch, name["n"]: 1}),)
+        tile = [Affine.of({name["y"]: across * batch, name["x"]: batch, name["n"]: 1})]
     sizes |= {"p": rows * across * batch // PANEL, "q": PANEL}
     phases, side, taps = "ef" if step > 1 else "", TILE + found.reach - 1, STEPS[step]
     of_window, of_cotangents, of_taps, to_places, to_taps = _transforms(found.reach)
