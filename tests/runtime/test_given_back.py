@@ -103,17 +103,16 @@ def test_a_large_arena_makes_kept_blocks_go_back():
 
 @alone
 def test_memory_of_a_recorded_run_goes_back():
-    @lamina.jit.trace
     def step(x):
         y = x
         for _ in range(6):
             y = (y * 1.5).tanh()
         return y.sum()
 
-    step(lamina.ones(8))  # what is loaded for it stays
+    lamina.jit.trace(step)(lamina.ones(8))  # what is loaded for it stays
     x = lamina.ones(1 << 22)
     x.sum()
     memory.give_back()
     before = resident()
-    step(x)
+    lamina.jit.trace(step)(x)
     assert resident() - before < 40  # three arrays of 16 MiB that are kept are 48
