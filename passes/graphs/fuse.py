@@ -45,11 +45,11 @@ SHARED = 1 << 10  # elements that are worth reading once in place of twice
 class Limits:
     """What a machine wants of kernels.
 
-    nodes, arrays: of one kernel, at most: a norm's gradient with its optimizer's step reads and writes 25, and
-    where that is too many the forward pass keeps what it could compute again of its input (MobileNetV2's norms
-    177 ms in place of 160; EPYC "Zen 4", two threads, 2026-11-28).  rows: parallel points that keep the cores
-    busy, where a kernel would else run over all elements at once.  small: elements that are done before other
-    cores would have begun.
+    nodes, arrays: of one kernel, at most.  A norm's gradient with its optimizer's step reads and writes 25
+    arrays: where that is too many, the forward pass stores what could be computed again of its input
+    (MobileNetV2's norms 177 ms in place of 160; EPYC "Zen 4", two threads, 2026-11-28).  rows: parallel points
+    that keep the cores busy, where a kernel would else run over all elements at once.  small: elements that
+    are done before other cores would have begun.
     """
 
     nodes: int = 64
