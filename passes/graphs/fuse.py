@@ -47,9 +47,10 @@ class Limits:
 
     nodes, arrays: of one kernel, at most.  A norm's gradient with its optimizer's step reads and writes 25
     arrays: where that is too many, the forward pass stores what could be computed again of its input
-    (MobileNetV2's norms 177 ms in place of 160; EPYC "Zen 4", two threads, 2026-11-28).  rows: parallel points
-    that keep the cores busy, where a kernel would else run over all elements at once.  small: elements that
-    are done before other cores would have begun.
+    (MobileNetV2's norms 177 ms in place of 160; EPYC "Zen 4", two threads, 2026-11-28).
+
+    rows: parallel points that keep the cores busy, where a kernel would else run over all elements at once.
+    small: elements that are done before other cores would have begun.
     """
 
     nodes: int = 64

@@ -1,11 +1,13 @@
 """fuse: how many kernels, which nodes in each, what stays apart, and that results stay what they were."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from fusing import OPS, Maker, arrays_for, check_program, t
 
+import lamina
 from lamina.ir import Builder, interpret, parse, verify
 from lamina.ir.dtypes import bool_, float16, float64, int64
 from lamina.ir.errors import KernelError, Unsayable
@@ -474,3 +476,31 @@ def test_fuse_keeps_results_of_random_graphs_in_order():
     arrays = arrays_for(graph)
     for found, wanted in zip(interpret(fuse(graph), *arrays), interpret(graph, *arrays), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_norm_in_training_stores_its_result_alone():
+    """What its gradient needs is computed again of its input, though the optimizer's step is in that kernel."""
+    lamina.manual_seed(0)
+    model = lamina.nn.Sequential(
+        lamina.nn.Conv2d(3, 8, 3, padding=1),
+        lamina.nn.BatchNorm2d(8),
+        lamina.nn.ReLU(),
+        lamina.nn.Conv2d(8, 8, 3),
+    )
+    optimizer, x = lamina.optim.Adam(model.parameters()), lamina.randn(16, 3, 12, 12)
+
+    @lamina.jit.trace
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step(x)
+    with lamina.profiler.profile() as profile:
+        step(x)
+    kernels = [e.what.kernel for e in profile.events() if e.name.startswith("batch_norm_train")]
+    (kernel,) = kernels
+    size = 16 * 8 * 12 * 12
+    stored = [b for b in kernel.outputs if b.dtype == "f32" and math.prod(b.shape) == size]
+    assert len(stored) == 1 and kernel.inputs[0].shape == stored[0].shape
