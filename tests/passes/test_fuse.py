@@ -479,7 +479,7 @@ def test_fuse_keeps_results_of_random_graphs_in_order():
 
 
 def test_a_norm_in_training_stores_its_result_alone():
-    """What its gradient needs is computed again of its input, though the optimizer's step is in that kernel."""
+    """What its gradient needs is computed again of its input, though an optimizer is in that kernel."""
     lamina.manual_seed(0)
     model = lamina.nn.Sequential(
         lamina.nn.Conv2d(3, 8, 3, padding=1),
