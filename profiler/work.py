@@ -18,6 +18,7 @@ from ..ir.kernel.scalar import walk
 from ..ir.kernel.types import is_floating
 from ..ir.op import Op
 from ..ir.types import Type
+from ..passes.kernels.product import products
 from ..passes.pipeline import Options, optimise, to_program
 from ..passes.programs.program import Call, Program, Repeat
 from ..passes.schedules.cost import traffic
@@ -39,15 +40,16 @@ NOTHING = Work(0, 0)
 
 
 def work_of_kernel(kernel: Kernel) -> Work:
-    """What a kernel of known extents has to do."""
+    """What a kernel of known extents has to do.  Of sums whose index divides, what is 0 is no work."""
     points, flops = prod(int(axis.extent) for axis in kernel.parallel), 0
+    passed = {product.stage: product.passed for product in products(kernel)}
     for stage in kernel.stages:
         inner = prod(int(axis.extent) for axis in stage.axes)
         words = [e for e in set(walk(*stage.exprs)) if isinstance(e, Word)]
         each = sum(_counts(kernel, e) for e in words)
         if isinstance(stage, Reduce) and _is_floating(kernel, stage.value) and stage.combine not in NONE:
             each += 1
-        flops += points * inner * each
+        flops += points * inner * each // (passed.get(stage, 1) if isinstance(stage, Reduce) else 1)
     return Work(flops, int(sum(traffic(kernel))))
 
 

@@ -267,6 +267,11 @@ def flops_of(function):
         (lambda: lamina.ones(2, 7, 5) @ lamina.ones(2, 5, 3), 2 * 2 * 7 * 5 * 3),
         (lambda: conv2d(lamina.ones(2, 4, 9, 9), lamina.ones(6, 4, 3, 3)), 2 * 2 * 6 * 49 * 36),
         (lambda: conv2d(lamina.ones(1, 4, 8, 8), lamina.ones(4, 2, 1, 1), groups=2), 2 * 4 * 64 * 2),
+        # three of four taps meet nothing
+        (
+            lambda: lamina.conv_transpose2d(lamina.ones(2, 6, 4, 4), lamina.ones(6, 3, 4, 4), None, 2, 1),
+            2 * 2 * 3 * 8 * 8 * 6 * 4,
+        ),
         (lambda: lamina.ones(7) + lamina.ones(7), 7),
         (lambda: lamina.ones(7).relu(), 0),
         (lambda: lamina.ones(7, 3).reshape(21).t(), 0),
