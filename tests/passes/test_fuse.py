@@ -499,8 +499,7 @@ def test_a_norm_in_training_stores_its_result_alone():
         step(x)
     with lamina.profiler.profile() as profile:
         step(x)
-    kernels = [e.what.kernel for e in profile.events() if e.name.startswith("batch_norm_train")]
-    (kernel,) = kernels
+    (kernel,) = (e.what.kernel for e in profile.events() if e.name.startswith("batch_norm_train"))
     size = 16 * 8 * 12 * 12
     stored = [b for b in kernel.outputs if b.dtype == "f32" and math.prod(b.shape) == size]
     assert len(stored) == 1 and kernel.inputs[0].shape == stored[0].shape

@@ -66,9 +66,15 @@ def convolution(outs, channels, places, images, origin, backwards=False, filling
         read("x", (at["r"], *window, at["i"]), filling),
         read("w", (at["r1"], at["r2"], at["r"], at["i1"])),
     )
+    return of_images("conv2d", outs, channels, places, size, images, taps, product)
+
+
+def of_images(name, outs, channels, places, size, images, taps, product):
+    """The sum of products over taps and channels, and with a residual."""
+    at = {axis: Affine(((axis, 1),)) for axis in ("i", "i1", "i2", "i3")}
     place = (at["i1"], at["i2"], at["i3"], at["i"])
     return Kernel(
-        "conv2d",
+        name,
         (
             Buffer("x", "f32", (channels, *size, images)),
             Buffer("w", "f32", (taps, taps, channels, outs)),
@@ -96,22 +102,7 @@ def transposed(outs, channels, places, images, origin, taps=4, step=2):
     for part in window:
         value = op("select", op("eq", op("remainder", coordinate(part), step), 0), value, 0.0)
     product = op("mul", value, read("w", (at["r1"], at["r2"], at["r"], at["i1"])))
-    place = (at["i1"], at["i2"], at["i3"], at["i"])
-    return Kernel(
-        "conv_input_grad",
-        (
-            Buffer("x", "f32", (channels, *size, images)),
-            Buffer("w", "f32", (taps, taps, channels, outs)),
-            Buffer("old", "f32", (outs, *places, images)),
-        ),
-        (Buffer("out", "f32", (outs, *places, images)), Buffer("new", "f32", (outs, *places, images))),
-        (Axis("i1", outs), Axis("i2", places[0]), Axis("i3", places[1]), Axis("i", images)),
-        (
-            Reduce("t", "sum", (Axis("r1", taps), Axis("r2", taps), Axis("r", channels)), product),
-            Store("out", place, ref("t")),
-            Store("new", place, op("add", read("old", place), ref("t"))),
-        ),
-    )
+    return of_images("conv_input_grad", outs, channels, places, size, images, taps, product)
 
 
 def run(kernels, arrays):
