@@ -25,7 +25,7 @@ from .facade import (
     utils,
 )
 from .facade import future as __future__
-from .facade.absent import Event, Stream, accelerator, distributed, export, mps, mtia, xpu
+from .facade.absent import Event, Stream, accelerator, export, mps, mtia, xpu
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later

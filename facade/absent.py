@@ -5,7 +5,6 @@ Programs ask `torch.distributed.is_initialized()` or `torch.xpu.is_available()` 
 
 from __future__ import annotations
 
-import enum
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -104,64 +103,28 @@ accelerator = _Absent(
     current_accelerator=lambda check_available=False: None, synchronize=_nothing,
 )  # fmt: skip
 
-_ONE = "it runs in one process"
-
-
-class _ReduceOp(enum.Enum):
-    """How processes would combine their tensors."""
-
-    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
-
-
-class _Group:
-    """The group of all processes: there is none."""
-
-    WORLD = None
-
-
-distributed = _Absent(
-    "distributed", _ONE, is_available=_no, is_initialized=_no, get_rank=_alone,
-    get_world_size=_alone, barrier=_alone, get_backend=_alone, is_torchelastic_launched=_no,
-    is_nccl_available=_no, is_gloo_available=_no, is_mpi_available=_no, is_ucc_available=_no,
-    **_kinds("distributed", _ONE, "ProcessGroup", "Work", "DeviceMesh"), ReduceOp=_ReduceOp,
-    group=_Group, GroupMember=_Group,
-    **_refusing(
-        "distributed", _ONE, "init_process_group", "destroy_process_group", "new_group", "monitored_barrier",
-        "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
-        "all_to_all_single", "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce",
-        "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "recv", "isend",
-        "irecv", "get_process_group_ranks", "get_global_rank", "get_group_rank",
-    ),
-)  # fmt: skip
+_LATER = "this part of it is not built"
 PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors when they are used")
-DistributedDataParallel = kind("DistributedDataParallel", "nn.parallel", _ONE)
-_mesh = _room("distributed.device_mesh", _ONE, "DeviceMesh", init_device_mesh=_alone)
-vars(_mesh)["DeviceMesh"] = distributed.__dict__["DeviceMesh"]
-_tensor = _room(
-    "distributed.tensor", _ONE, "DTensor", "Placement", "Replicate", "Shard", "Partial",
-    distribute_tensor=_alone, distribute_module=_alone,
-)  # fmt: skip
-_fsdp = _room(
-    "distributed.fsdp", _ONE, "FullyShardedDataParallel", "FSDPModule", "MixedPrecision",
-    "MixedPrecisionPolicy", "CPUOffload", "CPUOffloadPolicy", "ShardingStrategy", "StateDictType",
-    fully_shard=_alone,
-)  # fmt: skip
-# By their names below `torch`.
+# By their names below `torch`: what is not built of what processes do together.
 DISTRIBUTED = {
-    "distributed": distributed,
-    "distributed.device_mesh": _mesh,
-    "distributed.tensor": _tensor,
-    "distributed.fsdp": _fsdp,
-    "distributed.nn": _room("distributed.nn", _ONE),
-    "distributed.algorithms": _room("distributed.algorithms", _ONE),
-    "distributed.checkpoint": _room("distributed.checkpoint", _ONE),
-    "distributed.distributed_c10d": distributed,
-    "distributed.elastic": _room("distributed.elastic", _ONE),
-    "distributed._functional_collectives": _room("distributed._functional_collectives", _ONE),
+    f"distributed.{name}": _room(f"distributed.{name}", _LATER, *names, **offered)
+    for name, names, offered in (
+        ("tensor", ("DTensor", "Placement", "Replicate", "Shard", "Partial"), {}),
+        (
+            "fsdp",
+            (
+                "FullyShardedDataParallel",
+                "FSDPModule",
+                "MixedPrecision",
+                "MixedPrecisionPolicy",
+                "CPUOffload",
+            ),
+            {},
+        ),
+        ("algorithms", (), {}),
+        ("elastic", (), {}),
+    )
 }
-for _name, _below in DISTRIBUTED.items():
-    if _name != "distributed":
-        vars(distributed)[_name.partition(".")[2]] = _below
 
 _TRACE = "jit.export(f, inputs, path) writes a traced function, with its kernels"
 export = _room("export", _TRACE, "ExportedProgram", "Dim")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
+from .absent import DISTRIBUTED
 
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
@@ -27,6 +28,9 @@ ROOMS = {
     "array_api": "array_api",
     "autograd.profiler": "profiler",
     "autograd.profiler_util": "profiler",
+    "distributed": "distributed",
+    "distributed._functional_collectives": "distributed.functional_names",
+    "distributed.distributed_c10d": "distributed",
     "fx": "facade.fx",
     "fx._symbolic_trace": "facade.fx",
     "hub": "facade.hub",
@@ -51,6 +55,7 @@ WHOLE = {"quantize": "quantization"}
 # And functions and classes: what their names begin with, and the module.
 FUNCTIONS = {
     "autograd.kineto_available": "profiler",
+    "nn.parallel.DistributedDataParallel": "distributed.data_parallel",
     "utils.summary": "facade.summary",
     "PyTorchFileReader": "facade.absent",
     "ScriptModule": "jit",
@@ -109,6 +114,8 @@ class Finder(MetaPathFinder):
             return None
         if name in ROOMS:
             return ModuleSpec(fullname, Alias(__getattr__(name)), is_package=True)
+        if name in DISTRIBUTED:
+            return ModuleSpec(fullname, Alias(DISTRIBUTED[name]), is_package=True)
         above, _, leaf = fullname.rpartition(".")
         module = vars(sys.modules[above]).get(leaf) if above in sys.modules else None
         if not isinstance(module, ModuleType) or not module.__name__.startswith(f"{ROOT}."):

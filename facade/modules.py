@@ -79,7 +79,6 @@ MODULES: dict[str, ModuleType] = {
     "cpu.amp": cpu.amp,
     "cuda": cuda,
     "cuda.amp": cuda.amp,
-    "distributed": absent.distributed,
     "distributions": distributions,
     **{f"distributions.{family}": distributions for family in _FAMILIES},
     "distributions.relaxed_bernoulli": distributions.relaxed,
@@ -144,6 +143,6 @@ def offer() -> None:
         vars(module)["__getattr__"] = late.of_room(name)
     for above in (autograd, nn.attention, utils, compiler._dynamo):  # Python looks below what has a path
         vars(above)["__path__"] = []
-    vars(nn.parallel).setdefault("DistributedDataParallel", absent.DistributedDataParallel)
+    vars(nn.parallel)["__getattr__"] = late.of_room("nn.parallel")
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -94,3 +94,7 @@ class Unsayable(KernelError):
 
     Any other KernelError is a kernel that somebody made wrongly, and escapes.
     """
+
+
+class DistributedError(LaminaError):
+    """What went wrong between processes: ranks that don't agree, one that is gone, one that does not come."""

@@ -35,6 +35,8 @@ class Traits:
     depends on values).  mutates: the operands it writes, by name (optimizer updates).  refuses: there are
     values of its operands that it raises an error for, so it runs even where nobody needs what it returns.
     storage: takes float8, too, in which nothing is computed; views and what only moves elements do anyway.
+    meets: other processes run it with this one, each as often and in the same order, so it is never left
+    out, moved over another, or run ahead of time.
     compares: of a number that the operand's integers can't hold it asks alone on which side of them it lies.
     """
 
@@ -50,6 +52,7 @@ class Traits:
     mutates: tuple[str, ...] = ()
     refuses: bool = False
     storage: bool = False
+    meets: bool = False
     compares: bool = False
 
 

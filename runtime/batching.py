@@ -315,12 +315,19 @@ def _norm(call: Call) -> Any:
     "linalg_matrix_exp", "pseudo_inverse",
     "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
     "view_as_complex", "pairs_to_complex", "gru_gates", "lstm_gates", "max_pool_grad", "pick_at", "spread_at",
+    "all_reduce", "reduce", "broadcast", "permute_ranks",
 )  # fmt: skip
 def _leading(call: Call) -> tuple:
     found = call.run(call.all_full())
     if call.attrs.get("mode") == "r":  # of QR, which then has an empty Q
         found = (REGISTRY["new_zeros"](found[0], (call.size, 0)), *found[1:])
     return found
+
+
+@rule("all_gather", "reduce_scatter", "all_to_all")
+def _between_ranks(call: Call) -> tuple:
+    dims = {name: dim + 1 for name, dim in call.attrs.items() if name.endswith("dim")}
+    return call.run(call.values, **dims)
 
 
 @rule("solve_matrix", "cholesky_solve")

@@ -378,6 +378,8 @@ def linear_in(op: Op, attrs: dict[str, Any]) -> bool:
     """Whether an op's tangent is the op of the tangents."""
     if op.name in ("ungather", "unindex"):
         return attrs["combine"] == "add"
+    if op.name in ("all_reduce", "reduce", "reduce_scatter"):
+        return attrs["reduce"] in ("sum", "avg")
     return op.name in LINEAR or (op.traits.movement and not op.traits.elementwise)
 
 

@@ -104,16 +104,16 @@ publish(FUNCTIONS["mm"], "mm", "spmm", "dsmm")  # as products of sparse matrices
 
 # Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
 _WITHIN = frozenset((
-    "attention", "attention_backward", "avg_pool_grad", "band_scan", "basic_index", "batch_norm_eval",
-    "batch_norm_train", "binary_cross_entropy_elements", "cast", "col2im", "constant_pad", "contiguous",
-    "conv_input_grad", "conv_weight_grad", "copy", "ctc_paths", "dequantize_affine", "expand",
-    "expand_as", "getitem", "gru_gates", "gru_layer", "gru_layer_backward", "im2col",
-    "indefinite_minor", "index", "int_conv1d", "int_conv2d", "int_matmul", "ldl_parts", "ldl_solved",
-    "linear_recurrence", "lstm_gates", "lstm_layer", "lstm_layer_backward", "max_dim", "max_pool_grad",
-    "median_all",
-    "median_dim", "min_dim", "nanmedian_all", "new_empty", "new_full", "new_ones", "new_zeros",
-    "pack_int4", "pairs_to_complex", "pick_at", "pivoted_order", "pseudo_inverse", "quantize_affine",
-    "quantized_conv1d", "quantized_conv2d", "quantized_linear", "repeat", "reshape_as", "rnn_layer",
+    "all_gather", "all_reduce", "all_to_all", "attention", "attention_backward", "avg_pool_grad",
+    "band_scan", "basic_index", "batch_norm_eval", "batch_norm_train", "binary_cross_entropy_elements",
+    "broadcast", "cast", "col2im", "constant_pad", "contiguous", "conv_input_grad", "conv_weight_grad",
+    "copy", "ctc_paths", "dequantize_affine", "expand", "expand_as", "getitem", "gru_gates", "gru_layer",
+    "gru_layer_backward", "im2col", "indefinite_minor", "index", "int_conv1d", "int_conv2d", "int_matmul",
+    "ldl_parts", "ldl_solved", "linear_recurrence", "lstm_gates", "lstm_layer", "lstm_layer_backward",
+    "max_dim", "max_pool_grad", "median_all", "median_dim", "min_dim", "nanmedian_all", "new_empty",
+    "new_full", "new_ones", "new_zeros", "pack_int4", "pairs_to_complex", "permute_ranks", "pick_at",
+    "pivoted_order", "pseudo_inverse", "quantize_affine", "quantized_conv1d", "quantized_conv2d",
+    "quantized_linear", "reduce", "reduce_scatter", "repeat", "reshape_as", "rnn_layer",
     "rnn_layer_backward", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
     "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
     "unpack_int4", "unview", "view", "view_as", "view_scatter",
@@ -140,7 +140,6 @@ def is_offered(name: str) -> bool:
 _ELSEWHERE = {
     **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
     **dict.fromkeys(("sparse_bsr_tensor", "sparse_bsc_tensor"), "blocks are not built: sparse_csr_tensor is"),
-    **dict.fromkeys(("distributed", "multiprocessing"), "Lamina runs in one process"),
 }
 
 

@@ -43,7 +43,7 @@ def cse(graph: Graph, apart: AbstractSet[Value] = frozenset()) -> Graph:
     others: dict[Node, list[Any]] = {}  # where those are from that a node stands for beside itself
     for node in graph.nodes:
         node = substituted(node, became)
-        own = any(v in apart for v in node.outputs)
+        own = node.op.traits.meets or any(v in apart for v in node.outputs)
         known = node if own else first.setdefault(key_of(node), node)
         if known is node:
             kept.append(node)

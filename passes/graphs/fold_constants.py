@@ -70,7 +70,7 @@ class _Known:
     def folds(self, node: Node) -> bool:
         """Whether the node's outputs are known and may stand as constants."""
         return (
-            not node.op.traits.random
+            not (node.op.traits.random or node.op.traits.meets)
             and all(v is None or isinstance(v, Constant) or v in self.made for v in node.inputs)
             and all(t.device == CPU and is_sized(t.shape) and t.size <= self.limit for t in _types(node))
             and is_sized(tuple(node.attrs.values()))

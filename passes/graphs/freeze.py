@@ -67,7 +67,7 @@ def fixed_by(weights: Collection[Value], nodes: Iterable[Node]) -> set[Value]:
 def _movable(node: Node) -> bool:
     """Whether a node of fixed inputs, whose sizes are therefore numbers, is fixed and worth storing."""
     traits = node.op.traits
-    if traits.random or traits.host or traits.mutates:
+    if traits.random or traits.host or traits.meets or traits.mutates:
         return False
     if not is_sized((*node.attrs.values(), *(v.type.shape for v in node.outputs))):
         return False  # of another size at the next call

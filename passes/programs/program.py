@@ -143,6 +143,11 @@ def of_op(op: Op, *parts: Any) -> Host:
     return (Whole if is_whole else Host)(op, *parts)
 
 
+def is_meeting(step: object) -> TypeGuard[Host]:
+    """Whether a step is a collective, which the processes of a group run together."""
+    return isinstance(step, Host) and step.op.traits.meets
+
+
 def is_on_host(step: object) -> TypeGuard[Host]:
     """Whether an op's reference runs it: on copies, and it may raise."""
     return isinstance(step, Host) and not isinstance(step, Whole)

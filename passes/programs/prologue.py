@@ -27,6 +27,7 @@ from ...ir.dims import Dim
 from ...ir.errors import GraphError
 from ...ir.kernel.form import Kernel, Store
 from ...ir.kernel.scalar import Cast, Const, Expr, Read
+from ...ir.op import Traits
 from ..graphs.dce import leading_to
 from ..schedules.steps import Again
 from .program import Alias, Array, Call, Host, Program, Step
@@ -75,16 +76,19 @@ def prologue(program: Program, frozen: frozenset[int], of_one_call: bool = False
 
 
 def movable(step: Step, of_one_call: bool = False) -> bool:
-    """Whether a step may run earlier, and once for many calls: no host op that draws random numbers, and
-    nothing that is of another size at the next call.
-    """
-    if isinstance(step, Host) and (step.op.traits.random or step.op.traits.host):
+    """Whether a step may run earlier, and once for many calls: it is of the same size at the next."""
+    if isinstance(step, Host) and _stays(step.op.traits):
         return False
     if of_one_call:
         return True
     if isinstance(step, Call) and step.kernel.symbols:
         return False
     return not any(isinstance(n, Dim) for array in step.outputs for n in array.shape)
+
+
+def _stays(traits: Traits) -> bool:
+    """Whether each call runs the op: it draws, depends on values, or meets processes that call it too."""
+    return traits.random or traits.host or traits.meets
 
 
 def cheap_again(step: Step) -> bool:

@@ -18,7 +18,7 @@ from collections import deque
 from ...ir.dims import hint
 from .memory_plan import failing, roots
 from .plan_memory import may_be_in_place
-from .program import Alias, Array, Call, Program, Step
+from .program import Alias, Array, Call, Program, Step, is_meeting
 
 MOST = 16  # steps that are put forward for one's sake
 
@@ -44,6 +44,7 @@ class _Order:
         self.maker: dict[Array | None, int] = {
             array: n for n, step in enumerate(program.steps) for array in step.outputs
         }
+        self.met = {self.root[a] for step in program.steps if is_meeting(step) for a in step.outputs}
         self.reads = [frozenset(self.root[a] for a in step.inputs if a is not None) for step in program.steps]
         self.readers: dict[Array, set[int]] = {}
         for number, read in enumerate(self.reads):
@@ -122,6 +123,8 @@ class _Order:
         step = self.program.steps[number]
         if number in self.failing or not isinstance(step, (Call, Alias)):
             return False
+        if any(a in self.met for a in self.reads[number]):
+            return False  # it would wait for other processes
         if number not in self.over:
             return True
         is_safe = self.last_failing < 0 or self.last_failing in self.done

@@ -1,0 +1,67 @@
+"""Collectives that make new tensors and have gradients; in recorded functions they are ops of the program.
+
+    y = all_reduce(x)            a tensor is summed over all ranks
+    y = all_gather(x, dim=0)     ... and the way back is a reduce_scatter
+
+Every rank of the group goes forward and backward through each, in one order.  A gradient is that of the sum
+of what all ranks compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.errors import ArgumentValueError
+from ..ir.ops import collectives as ops
+from ..runtime import Tensor
+from .groups import resolved
+from .reduce_op import ReduceOp
+
+
+def _ranks(name: str, group: Any) -> tuple[int, ...]:
+    found = resolved(group)
+    if found is None:
+        raise ArgumentValueError(f"{name}(group): this process is not in it")
+    return found.ranks
+
+
+def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The tensors of all ranks, combined element by element.  Shapes: [...] -> [...]."""
+    return ops.all_reduce(tensor, ReduceOp.of(op, "all_reduce").value, _ranks("all_reduce", group))
+
+
+def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The same on rank `dst`, zeros on others.  Shapes: [...] -> [...]."""
+    return ops.reduce(tensor, dst, ReduceOp.of(op, "reduce").value, _ranks("reduce", group))
+
+
+def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
+    """The tensor of rank `src`.  Shapes: [...] -> [...]."""
+    return ops.broadcast(tensor, src, _ranks("broadcast", group))
+
+
+def all_gather(tensor: Tensor, dim: int = 0, group: Any = None) -> Tensor:
+    """The tensors of all ranks, one behind the other.  Shapes: [..., n, ...] -> [..., ranks * n, ...]."""
+    return ops.all_gather(tensor, dim, _ranks("all_gather", group))
+
+
+def reduce_scatter(tensor: Tensor, dim: int = 0, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """This rank's part of what all combine, cut along `dim`.  Shapes: [..., r * n, ...] -> [..., n, ...]."""
+    reduction = ReduceOp.of(op, "reduce_scatter").value
+    return ops.reduce_scatter(tensor, dim, reduction, _ranks("reduce_scatter", group))
+
+
+def all_to_all(tensor: Tensor, split_dim: int = 0, cat_dim: int = 0, group: Any = None) -> Tensor:
+    """The parts that all ranks have for this one, cut along `split_dim` and joined along `cat_dim`."""
+    return ops.all_to_all(tensor, split_dim, cat_dim, _ranks("all_to_all", group))
+
+
+def permute_ranks(tensor: Tensor, pairs: Sequence[tuple[int, int]], group: Any = None) -> Tensor:
+    """The tensor of rank a on rank b, for each (a, b) of `pairs`; zeros where none comes."""
+    return ops.permute_ranks(tensor, tuple(pairs), _ranks("permute_ranks", group))
+
+
+__all__ = [
+    "all_gather", "all_reduce", "all_to_all", "broadcast", "permute_ranks", "reduce", "reduce_scatter",
+]  # fmt: skip

@@ -1,0 +1,134 @@
+"""A process that tells the ranks of a job each other's addresses: a server of PMI-1, MPICH's wire protocol.
+
+    python pmi_server.py SIZE HOST PORT MAPPING
+
+It prints its port, answers until every rank has said goodbye or is gone, and ends.  Python's own library is
+all that it needs.  A line is at most 8 KB, a rank keeps at most 4,096 values.
+"""
+
+from __future__ import annotations
+
+import os
+import socketserver
+import sys
+import threading
+
+LONGEST, MOST = 8192, 4096
+
+
+class Table:
+    """What ranks told, and who waits at the barrier.
+
+    waiting: the open answers of those who do.  left: ranks that said goodbye or are gone.
+    """
+
+    def __init__(self, size: int, mapping: str):
+        self.size, self.lock = size, threading.Lock()
+        self.values = {"PMI_process_mapping": mapping}
+        self.waiting: list[Rank] = []
+        self.joined: set[int] = set()
+        self.left: set[int] = set()
+
+    def wait(self, rank: Rank) -> None:
+        """Answer all once all ask."""
+        with self.lock:
+            self.waiting.append(rank)
+            if len(self.waiting) < self.size:
+                return
+            for one in self.waiting:
+                one.say("cmd=barrier_out rc=0 msg=success")
+            self.waiting = []
+
+    def leave(self, number: int) -> None:
+        """Note a rank that will ask no more; with the last, all is done."""
+        with self.lock:
+            self.left.add(number)
+            if len(self.left) == self.size or self.joined <= self.left and len(self.joined) < self.size:
+                os._exit(0)
+
+
+class Rank(socketserver.StreamRequestHandler):
+    """One rank's connection."""
+
+    number = -1
+
+    def say(self, line: str) -> None:
+        """Answer with a line."""
+        try:
+            self.wfile.write(f"{line}\n".encode())
+        except OSError:
+            pass  # it is gone, as its own loop will see
+
+    def handle(self) -> None:
+        """Answer its questions until it leaves."""
+        table: Table = self.server.table  # type: ignore[attr-defined]
+        while (data := self.rfile.readline(LONGEST)).endswith(b"\n"):
+            line = data.decode("utf-8", "replace").rstrip("\n")
+            words = dict(word.partition("=")[::2] for word in line.split(" ") if word)
+            if not self.answer(table, words.get("cmd", ""), words, line):
+                break
+        if self.number >= 0:
+            table.leave(self.number)
+
+    def answer(self, table: Table, command: str, words: dict[str, str], line: str) -> bool:
+        """Do what a line asks; False once it was goodbye, or nonsense."""
+        if command == "initack":
+            number = words.get("pmiid", "")
+            if not number.isdigit() or not int(number) < table.size:
+                return False
+            self.number = int(number)
+            with table.lock:
+                table.joined.add(self.number)
+            for said in ("initack rc=0", f"set size={table.size}", f"set rank={number}", "set debug=0"):
+                self.say(f"cmd={said}")
+        elif command == "init":
+            self.say("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+        elif command == "get_maxes":
+            self.say("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=4096 rc=0")
+        elif command == "get_appnum":
+            self.say("cmd=appnum appnum=0 rc=0")
+        elif command == "get_my_kvsname":
+            self.say("cmd=my_kvsname kvsname=job rc=0")
+        elif command == "get_universe_size":
+            self.say(f"cmd=universe_size size={table.size} rc=0")
+        elif command == "put":
+            with table.lock:
+                if len(table.values) < MOST * table.size:
+                    table.values[words.get("key", "")] = line.partition("value=")[2]
+            self.say("cmd=put_result rc=0 msg=success")
+        elif command == "get":
+            with table.lock:
+                value = table.values.get(words.get("key", ""))
+            found = "rc=-1 msg=key_not_found" if value is None else f"rc=0 msg=success value={value}"
+            self.say(f"cmd=get_result {found}")
+        elif command == "barrier_in":
+            table.wait(self)
+        elif command == "finalize":
+            self.say("cmd=finalize_ack rc=0")
+            return False
+        else:  # abort, or what no rank of ours asks
+            return False
+        return True
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Listens for ranks."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 1024
+
+
+def main(size: int, host: str, port: int, mapping: str) -> None:
+    """Serve until all ranks have left, or the process that started this one is gone."""
+    parent = os.getppid()
+    with Server((host, port), Rank) as server:
+        server.table = Table(size, mapping)  # type: ignore[attr-defined]
+        print(server.server_address[1], flush=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        while os.getppid() == parent:
+            threading.Event().wait(1.0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

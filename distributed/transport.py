@@ -1,0 +1,482 @@
+"""MPI: communicators, and collectives on NumPy arrays.  The one module that imports mpi4py.
+
+Every collective is begun without waiting (`MPI_Iallreduce` and its kin) and waited for by `waiting.wait`, so
+a rank that has nothing to do leaves its core to others.  Arrays are the caller's own memory, dense; what a
+collective can't take as it lies (another dim than the first, halves to be summed, bool) goes through a copy.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mpi4py
+import numpy as np
+
+mpi4py.rc.finalize = False  # `World.leave` does, when all others are through
+from mpi4py import MPI  # noqa: E402
+
+from ..ir.errors import DistributedError  # noqa: E402
+from .board import PART, Board  # noqa: E402
+from .waiting import wait  # noqa: E402
+
+EAGER, BYTES_A_SECOND = 200e-6, 0.5e9  # how long a wait is eager: at least, and for so many bytes
+STOPPED = 5.0  # seconds after which a rank that is stopped is not waited for
+
+_OPS = {
+    "sum": MPI.SUM, "avg": MPI.SUM, "product": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX,
+    "band": MPI.BAND, "bor": MPI.BOR, "bxor": MPI.BXOR,
+}  # fmt: skip
+Arrays = tuple[np.ndarray, ...]
+After = Callable[[], None] | None
+
+
+class Flight:
+    """A collective or message on its way.
+
+    keep: what must live until it is done.  after: what is done with what arrived, once.  of: the ranks whose
+    message it is; None for a collective.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        text: str,
+        requests: list[Any],
+        nbytes: int,
+        after: After,
+        keep: Any,
+        of: tuple[int, ...] | None = None,
+    ):
+        self.channel, self.text, self.requests, self.of = channel, text, requests, of
+        self.eager_for = EAGER + nbytes / BYTES_A_SECOND
+        self.after, self.keep, self.count = after, keep, channel.count
+        self.error: BaseException | None = None
+        self.done = False
+
+    def arrived(self) -> bool:
+        """Whether it is done, without waiting; its results are then in place."""
+        if self.done:
+            return True
+        requests = self.requests
+        try:
+            there = requests[0].Test() if len(requests) == 1 else MPI.Request.Testall(requests)
+        except MPI.Exception as error:
+            self.error = self.channel.failed(self.text, error)
+            raise self.error from None
+        if there:
+            self.finish()
+        return there
+
+    def finish(self) -> None:
+        """Put what arrived where it belongs."""
+        if not self.done:
+            self.done = True
+            after, self.after, self.keep, self.requests = self.after, None, None, []
+            if after is not None:
+                after()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when the results are there.  Raises DistributedError where they will never be."""
+        if self.error is not None:
+            raise self.error
+        limit = self.channel.timeout if timeout is None else timeout
+        try:
+            wait(self.arrived, self.eager_for, lambda waited: self.channel.look(self, waited, limit))
+        except DistributedError as error:
+            self.error = error
+            raise
+
+
+class Channel:
+    """A communicator and who is in it.
+
+    number: the same on all its ranks.  ranks: by their numbers among all.  near: those of them on this
+    machine, but this one.  count: the collectives begun so far.
+    """
+
+    def __init__(self, world: World, comm: Any, ranks: tuple[int, ...], number: int, timeout: float):
+        self.world, self.comm, self.ranks, self.number, self.timeout = world, comm, ranks, number, timeout
+        self.rank, self.size = comm.rank, comm.size
+        board = world.board
+        self.near = tuple([r for r in ranks if r in board.parts and r != world.rank])
+        self.count = 0
+        self.checked = False  # each call is compared on all ranks, on other machines too
+
+    # ---- agreement
+    def begin(self, text: str) -> None:
+        """Note that this rank comes to its next collective.  Raises DistributedError where others differ."""
+        self.world.need_alive()
+        self.count += 1
+        board = self.world.board
+        board.note(self.number, self.count, text)
+        board.compare(self.near, self.number, self.count, text)
+        if self.checked:
+            self.compare_all(text)
+
+    def compare_all(self, text: str) -> None:
+        """Exchange what each rank is about to do, and raise DistributedError where that differs."""
+        own = f"{self.count} {text}".encode()
+        lengths = np.empty(self.size, np.int64)
+        request = self.comm.Iallgather(np.array([len(own)]), lengths)
+        Flight(self, f"the check of {text}", [request], 8, None, None).wait()
+        longest = int(lengths.max())
+        texts = np.zeros((self.size, longest), np.uint8)
+        padded = np.zeros(longest, np.uint8)
+        padded[: len(own)] = np.frombuffer(own, np.uint8)
+        Flight(
+            self, f"the check of {text}", [self.comm.Iallgather(padded, texts)], longest, None, padded
+        ).wait()
+        said = [bytes(t[:n]).decode("utf-8", "replace") for t, n in zip(texts, lengths, strict=True)]
+        if len(set(said)) > 1:
+            raise DistributedError(
+                "the ranks don't agree on a collective of their group",
+                *[f"rank {r}: {one.partition(' ')[2]}" for r, one in zip(self.ranks, said, strict=True)],
+            )
+
+    def look(self, flight: Flight, waited: float, limit: float) -> None:
+        """Raise DistributedError where a wait of so many seconds is in vain."""
+        board = self.world.board
+        if flight.of is None and flight.count == self.count:
+            board.compare(self.near, self.number, self.count, flight.text)
+        for rank in self.near if flight.of is None else flight.of:
+            if rank not in self.near:
+                continue
+            trouble = board.trouble(rank)
+            noted = board.read(rank, self.number)
+            if flight.of is None and noted is not None and noted[0] >= flight.count:
+                patience = STOPPED  # it came, and what it gave may be on its way
+            else:
+                patience = STOPPED if trouble and "stopped" in trouble or flight.of is not None else 0.0
+            if trouble and waited > patience:
+                self.world.lost(trouble)
+                raise DistributedError(f"{flight.text}: {trouble}", *self.report())
+        if waited > limit:
+            raise DistributedError(f"{flight.text}: nobody came for {waited:.1f} s", *self.report())
+
+    def report(self) -> list[str]:
+        """Where each rank of the group is, as far as it can be seen from here."""
+        board = self.world.board
+        lines = [f"rank {self.world.rank} is here: {self.count}"]
+        lines += [board.where(rank, self.number) for rank in self.near]
+        far = len(self.ranks) - 1 - len(self.near)
+        return [*lines, f"{far} ranks are on other machines"] if far else lines
+
+    def failed(self, text: str, error: Exception) -> DistributedError:
+        """MPI's error about a collective, with where everyone is."""
+        return DistributedError(f"{text}: {str(error).splitlines()[0]}", *self.report())
+
+    # ---- collectives
+    def start(self, kind: str, attrs: Mapping[str, Any], inputs: Arrays, outputs: Arrays) -> Flight:
+        """Begin a collective of `ir/ops/collectives.py` on dense arrays."""
+        (input,), (output,) = inputs, outputs
+        text = _spelled(kind, attrs, input)
+        self.begin(text)
+        try:
+            requests, after, keep = getattr(self, f"_{kind}")(input, output, **attrs)
+        except MPI.Exception as error:
+            raise self.failed(text, error) from None
+        nbytes = max(input.nbytes, output.nbytes)
+        return Flight(self, text, requests, nbytes, after, (input, output, keep))
+
+    def _all_reduce(self, input: np.ndarray, output: np.ndarray, reduce: str, **_: Any) -> tuple:
+        wide, after = _widened(input, output, reduce, self.size)
+        if wide is not input:
+            np.copyto(wide, input, casting="unsafe")
+        elif input is not output:
+            np.copyto(output, input)
+            wide = output
+        return [self.comm.Iallreduce(MPI.IN_PLACE, _plain(wide), _OPS[reduce])], after, wide
+
+    def _reduce(self, input: np.ndarray, output: np.ndarray, dst: int, reduce: str, **_: Any) -> tuple:
+        root = self.ranks.index(dst)
+        if self.rank != root:
+            output[...] = 0
+            sent = input.astype(_wide(input.dtype)) if _wide(input.dtype) != input.dtype else input.copy()
+            return [self.comm.Ireduce(_plain(sent), None, _OPS[reduce], root)], None, sent
+        wide, after = _widened(input, output, reduce, self.size)
+        if wide is not input:
+            np.copyto(wide, input, casting="unsafe")
+        elif input is not output:
+            np.copyto(output, input)
+            wide = output
+        return [self.comm.Ireduce(MPI.IN_PLACE, _plain(wide), _OPS[reduce], root)], after, wide
+
+    def _broadcast(self, input: np.ndarray, output: np.ndarray, src: int, **_: Any) -> tuple:
+        root = self.ranks.index(src)
+        if self.rank == root and input is not output:
+            np.copyto(output, input)
+        return [self.comm.Ibcast(_raw(output), root)], None, None
+
+    def _all_gather(self, input: np.ndarray, output: np.ndarray, dim: int, **_: Any) -> tuple:
+        if all(n == 1 for n in input.shape[:dim]):  # parts lie one behind the other
+            return [self.comm.Iallgather(_raw(input), _raw(output))], None, None
+        parts = np.empty((self.size, *input.shape), input.dtype)
+        whole = output.reshape(*input.shape[:dim], self.size, *input.shape[dim:])
+
+        def after() -> None:
+            np.copyto(whole, np.moveaxis(parts, 0, dim))
+
+        return [self.comm.Iallgather(_raw(input), _raw(parts))], after, parts
+
+    def _reduce_scatter(
+        self, input: np.ndarray, output: np.ndarray, dim: int, reduce: str, **_: Any
+    ) -> tuple:
+        wide, after = _widened(output, output, reduce, self.size)
+        shape = input.shape
+        cut = input.reshape(*shape[:dim], self.size, shape[dim] // self.size, *shape[dim + 1 :])
+        sent = np.ascontiguousarray(np.moveaxis(cut, dim, 0), wide.dtype)
+        request = self.comm.Ireduce_scatter_block(_plain(sent), _plain(wide), _OPS[reduce])
+        return [request], after, (sent, wide)
+
+    def _all_to_all(
+        self, input: np.ndarray, output: np.ndarray, split_dim: int, cat_dim: int, **_: Any
+    ) -> tuple:
+        n, shape = self.size, input.shape
+        cut = input.reshape(*shape[:split_dim], n, shape[split_dim] // n, *shape[split_dim + 1 :])
+        sent = np.ascontiguousarray(np.moveaxis(cut, split_dim, 0))
+        part = sent.shape[1:]
+        parts = np.empty_like(sent)
+        whole = output.reshape(*part[:cat_dim], n, *part[cat_dim:])
+
+        def after() -> None:
+            np.copyto(whole, np.moveaxis(parts, 0, cat_dim))
+
+        return [self.comm.Ialltoall(_raw(sent), _raw(parts))], after, (sent, parts)
+
+    def _permute_ranks(self, input: np.ndarray, output: np.ndarray, pairs: tuple, **_: Any) -> tuple:
+        own, requests = self.ranks[self.rank], []
+        sources = [a for a, b in pairs if b == own]
+        targets = [b for a, b in pairs if a == own]
+        sent = input.copy() if targets and np.may_share_memory(input, output) else input
+        if sources:
+            requests.append(self.comm.Irecv(_raw(output), self.ranks.index(sources[0]), self.count % 30000))
+        else:
+            output[...] = 0
+        if targets:
+            requests.append(self.comm.Isend(_raw(sent), self.ranks.index(targets[0]), self.count % 30000))
+        return requests or [MPI.REQUEST_NULL], None, sent
+
+    def exchange(self, text: str, sent: list[np.ndarray], received: list[np.ndarray]) -> Flight:
+        """Give each rank an array and get one of each, of any sizes; the caller knows those of all."""
+        self.begin(text)
+        counts = [[x.nbytes for x in arrays] for arrays in (sent, received)]
+        out = np.concatenate([_raw(x) for x in sent]) if sent else np.empty(0, np.uint8)
+        into = np.empty(sum(counts[1]), np.uint8)
+
+        def after() -> None:
+            at = 0
+            for x in received:
+                _raw(x)[:] = into[at : at + x.nbytes]
+                at += x.nbytes
+
+        request = self.comm.Ialltoallv([out, counts[0]], [into, counts[1]])
+        return Flight(self, text, [request], out.nbytes + into.nbytes, after, (out, into, received))
+
+    def barrier(self, text: str = "barrier()") -> Flight:
+        """Begin to wait until all ranks of the group are here."""
+        self.begin(text)
+        return Flight(self, text, [self.comm.Ibarrier()], 0, None, None)
+
+    # ---- messages
+    def send(self, array: np.ndarray, to: int, tag: int) -> Flight:
+        """Begin to send to the `to`-th rank of the group."""
+        self.world.need_alive()
+        text = f"send({_kind(array)}, to rank {self.ranks[to]}, tag {tag})"
+        requests, whom = [self.comm.Isend(_raw(array), to, tag)], (self.ranks[to],)
+        return Flight(self, text, requests, array.nbytes, None, array, whom)
+
+    def receive(
+        self, array: np.ndarray, source: int | None, tag: int, seen: list[int] | None = None
+    ) -> Flight:
+        """Begin to receive from the `source`-th rank, or whoever sends first, who is then put into `seen`."""
+        self.world.need_alive()
+        whom = "any rank" if source is None else f"rank {self.ranks[source]}"
+        text = f"recv({_kind(array)}, from {whom}, tag {tag})"
+        into = _raw(array)
+        request = self.comm.Irecv(into, MPI.ANY_SOURCE if source is None else source, tag)
+        of = self.ranks if source is None else (self.ranks[source],)
+        flight = Flight(self, text, [request], array.nbytes, None, array, of)
+        status = MPI.Status()
+
+        def arrived() -> bool:
+            if flight.done:
+                return True
+            try:
+                there = request.Test(status)
+            except MPI.Exception as error:
+                flight.error = self.failed(text, error)
+                raise flight.error from None
+            if there:
+                flight.finish()
+                if status.Get_count(MPI.BYTE) != into.nbytes:
+                    flight.error = DistributedError(
+                        f"{text}: {status.Get_count(MPI.BYTE)} bytes came from rank "
+                        f"{self.ranks[status.source]}, which is another shape",
+                    )
+                    raise flight.error
+                if seen is not None:
+                    seen.append(status.source)
+            return there
+
+        flight.arrived = arrived  # type: ignore[method-assign]
+        return flight
+
+    def free(self) -> None:
+        """Give the communicator back."""
+        if self.comm != MPI.COMM_WORLD:
+            self.comm.Free()
+
+
+class World:
+    """All ranks of this job, joined once per process.
+
+    board: what those of this machine tell each other.
+    """
+
+    def __init__(self, timeout: float):
+        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+        comm = MPI.COMM_WORLD.Dup()
+        self.rank, self.size = comm.rank, comm.size
+        self.process = os.getpid()
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
+        near = tuple(node.allgather(self.rank))
+        self._window = MPI.Win.Allocate_shared(PART, 1, comm=node)
+        whole, _ = self._window.Shared_query(0)
+        memory = memoryview(np.frombuffer(_of_size(whole, PART * len(near)), np.uint8))
+        self.board = Board(memory, near, self.rank)
+        self.near, self.local_rank = near, near.index(self.rank)
+        node.Barrier()
+        self.numbers = 0
+        self.trouble: str | None = None
+        self.channel = Channel(self, comm, tuple(range(self.size)), self.number(), timeout)
+
+    def number(self) -> int:
+        """The next number of a group; all ranks count alike."""
+        self.numbers += 1
+        return self.numbers
+
+    def subset(self, ranks: tuple[int, ...], number: int, timeout: float) -> Channel | None:
+        """A channel between some ranks; None on the others.  Those of `ranks` alone take part."""
+        if self.rank not in ranks:
+            return None
+        group = MPI.COMM_WORLD.Get_group().Incl(list(ranks))
+        comm = MPI.COMM_WORLD.Create_group(group, number % 30000)
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+        return Channel(self, comm, ranks, number, timeout)
+
+    def need_alive(self) -> None:
+        """Raise DistributedError where nobody can be met: a rank was lost, or this is a forked child."""
+        if self.trouble:
+            raise DistributedError(f"the group is broken: {self.trouble}", "start the job anew")
+        if os.getpid() != self.process:
+            raise DistributedError(
+                "a forked process is no rank", "it can't meet the others: start it by spawn, or in the parent"
+            )
+
+    def lost(self, trouble: str) -> None:
+        """Remember that a rank can't be met any more."""
+        self.trouble = trouble
+
+    def leave(self) -> None:
+        """End this rank's part once all others have; the process's last act with MPI."""
+        if MPI.Is_finalized() or os.getpid() != self.process:
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if self.trouble:
+            self.abort(1)
+        self.board.leave()
+        request = MPI.COMM_WORLD.Ibarrier()
+        wait(request.Test, EAGER, self._look_after_others)
+        MPI.Finalize()
+
+    def _look_after_others(self, waited: float) -> None:
+        for rank in self.near:
+            if rank != self.rank and "gone" in (self.board.trouble(rank) or ""):
+                self.abort(1)
+
+    def abort(self, status: int) -> None:
+        """End all ranks of the job at once."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(status)
+
+
+def join(timeout: float) -> World:
+    """Meet all ranks of the job."""
+    world = World(timeout)
+    atexit.register(world.leave)
+    before = sys.excepthook
+
+    def told(kind: Any, error: Any, trace: Any) -> None:
+        before(kind, error, trace)
+        if world.size > 1 and not MPI.Is_finalized() and os.getpid() == world.process:
+            time.sleep(0.3)  # for those who will find the same error by themselves, and say so
+            world.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+    sys.excepthook = told
+    return world
+
+
+def library() -> str:
+    """Which MPI this is: its first line."""
+    return MPI.Get_library_version().splitlines()[0].strip("\0 ")
+
+
+# ---- arrays as MPI takes them
+def _of_size(buffer: Any, nbytes: int) -> Any:
+    return MPI.memory.fromaddress(buffer.address, nbytes)
+
+
+def _raw(array: np.ndarray) -> np.ndarray:
+    """The bytes of a dense array."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Numbers as MPI knows them: bool as bytes."""
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The type that numbers are combined in: float32 for halves."""
+    small = dtype.itemsize <= 2 and dtype.kind not in "iub"
+    return np.dtype(np.float32) if small else dtype
+
+
+def _widened(input: np.ndarray, output: np.ndarray, reduce: str, ranks: int) -> tuple[np.ndarray, After]:
+    """The array to combine in, `input` itself if it can be, and what makes the results of it."""
+    wide = input
+    if _wide(input.dtype) != input.dtype:
+        wide = np.empty(output.shape, _wide(input.dtype))
+
+    def after() -> None:
+        held = wide if wide is not input else output
+        if reduce == "avg":
+            held /= ranks
+        if held is not output:
+            np.copyto(output, held, casting="unsafe")
+
+    return wide, after if wide is not input or reduce == "avg" else None
+
+
+_SPELLED: dict[tuple, str] = {}
+
+
+def _kind(array: np.ndarray) -> str:
+    return f"{array.dtype.name}{list(array.shape)}"
+
+
+def _spelled(kind: str, attrs: Mapping[str, Any], input: np.ndarray) -> str:
+    key = kind, input.dtype, input.shape, *attrs.values()
+    if (text := _SPELLED.get(key)) is None:
+        said = [f", {name}={value}" for name, value in attrs.items() if name != "group"]
+        text = f"{kind}({_kind(input)}{''.join(said)})"
+        if len(_SPELLED) < 4096:
+            _SPELLED[key] = text
+    return text
