@@ -17,7 +17,7 @@ from ..ir.errors import DistributedError
 from ..ir.errors import DistributedError as DistBackendError
 from ..ir.errors import DistributedError as DistError
 from ..ir.errors import DistributedError as DistNetworkError
-from . import functional, reduce_op
+from . import functional, nn
 from .collectives import (
     _all_gather_base,
     _reduce_scatter_base,
@@ -36,6 +36,7 @@ from .collectives import (
     reduce_scatter_tensor,
     scatter,
 )
+from .device_mesh import DeviceMesh, init_device_mesh
 from .groups import (
     GroupMember,
     ProcessGroup,

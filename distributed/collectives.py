@@ -16,9 +16,7 @@ from ..runtime import Tensor, no_grad
 from .arrays import is_recorded, need_alike, need_tensor, need_tensors, opened, read
 from .groups import ProcessGroup, get_group_rank, outside, resolved
 from .reduce_op import ReduceOp
-from .work import PROGRESS, Done, Work
-
-FOLLOWED = 1 << 14  # bytes from which on a thread looks at what is on its way
+from .work import Done, Work, followed
 
 
 def _finished(work: Work, async_op: bool, nbytes: int = 0) -> Work | None:
@@ -26,9 +24,7 @@ def _finished(work: Work, async_op: bool, nbytes: int = 0) -> Work | None:
     if not async_op:
         work.wait()
         return None
-    if nbytes >= FOLLOWED:
-        PROGRESS.follow(work)
-    return work
+    return followed(work, nbytes)
 
 
 def _place(name: str, group: Any) -> ProcessGroup | None:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir import meeting
 from ..ir.errors import ArgumentError, ArgumentValueError
+from ..runtime.changes import advance_objects
 from . import rendezvous
+from .work import Work, followed
 
 if TYPE_CHECKING:
-    from .transport import Channel, Flight, World
+    from .transport import Channel, World
 
 # PyTorch's for CPUs.
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)
@@ -84,8 +86,9 @@ _STATE = _State()
 class _Carrier:
     """What ops reach other ranks by: the channel of their group."""
 
-    def start(self, kind: str, attrs: Any, inputs: Any, outputs: Any) -> Flight:
-        return channel_of(attrs["group"], kind).start(kind, attrs, inputs, outputs)
+    def start(self, kind: str, attrs: Any, inputs: Any, outputs: Any, ahead: bool = False) -> Any:
+        flight = channel_of(attrs["group"], kind).start(kind, attrs, inputs, outputs)
+        return followed(Work(flight), outputs[0].nbytes) if ahead else flight
 
 
 def channel_of(ranks: tuple[int, ...], name: str) -> Channel:
@@ -143,7 +146,7 @@ def init_process_group(
     _STATE.default = default
     _STATE.groups["0"] = default
     _STATE.carried[default.ranks] = world.channel
-    meeting.enter(_Carrier())
+    _enter(_Carrier())
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -156,10 +159,15 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         _STATE.groups.clear()
         _STATE.carried.clear()
         _STATE.default = None
-        meeting.enter(None)
+        _enter(None)
     else:
         _ = found.channel  # or it was destroyed before
         _forget(found)
+
+
+def _enter(carrier: _Carrier | None) -> None:
+    meeting.enter(carrier)
+    advance_objects()  # what was recorded before is not of these processes
 
 
 def _forget(group: ProcessGroup) -> None:

@@ -11,9 +11,7 @@ from ..runtime import Tensor
 from .arrays import is_recorded, need_tensor, opened, read
 from .collectives import _in_group, _place
 from .groups import get_rank
-from .work import PROGRESS, Work
-
-FOLLOWED = 1 << 14  # bytes from which on a thread looks at what is on its way
+from .work import Work, followed
 
 
 def _need_eager(name: str) -> None:
@@ -39,10 +37,7 @@ def isend(
             "Invalid destination rank: destination rank should not be the same as the rank"
         )
     flight = found.channel.send(read(x), found.ranks.index(to), _tag(tag))
-    work = Work(flight, [x])
-    if x.numel() * x.element_size() >= FOLLOWED:
-        PROGRESS.follow(work)
-    return work
+    return followed(Work(flight, [x]), x.numel() * x.element_size())
 
 
 def irecv(
@@ -62,10 +57,7 @@ def irecv(
     target, close = opened("recv", x)
     seen: list[int] = []
     flight = found.channel.receive(target, source, _tag(tag), seen)
-    work = Work(flight, [x], close, seen)
-    if target.nbytes >= FOLLOWED:
-        PROGRESS.follow(work)
-    return work
+    return followed(Work(flight, [x], close, seen), target.nbytes)
 
 
 def _tag(tag: int) -> int:

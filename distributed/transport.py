@@ -96,7 +96,7 @@ class Channel:
     """A communicator and who is in it.
 
     number: the same on all its ranks.  ranks: by their numbers among all.  near: those of them on this
-    machine, but this one.  count: the collectives begun so far.
+    machine, but this one.  count: the collectives begun so far.  broken: why nothing more is begun.
     """
 
     def __init__(self, world: World, comm: Any, ranks: tuple[int, ...], number: int, timeout: float):
@@ -105,18 +105,29 @@ class Channel:
         board = world.board
         self.near = tuple([r for r in ranks if r in board.parts and r != world.rank])
         self.count = 0
+        self.broken: DistributedError | None = None
         self.checked = False  # each call is compared on all ranks, on other machines too
 
     # ---- agreement
     def begin(self, text: str) -> None:
         """Note that this rank comes to its next collective.  Raises DistributedError where others differ."""
         self.world.need_alive()
+        if self.broken is not None:
+            raise DistributedError("the ranks of this group did not agree before", str(self.broken))
         self.count += 1
-        board = self.world.board
-        board.note(self.number, self.count, text)
-        board.compare(self.near, self.number, self.count, text)
+        self.world.board.note(self.number, self.count, text)
+        self.compare(text)
         if self.checked:
             self.compare_all(text)
+
+    def compare(self, text: str) -> None:
+        """Compare with what ranks nearby noted.  Raises DistributedError, and the group is of no more use."""
+        try:
+            self.world.board.compare(self.near, self.number, self.count, text)
+        except DistributedError as error:
+            self.broken = error
+            self.world.is_sound = False
+            raise
 
     def compare_all(self, text: str) -> None:
         """Exchange what each rank is about to do, and raise DistributedError where that differs."""
@@ -142,7 +153,7 @@ class Channel:
         """Raise DistributedError where a wait of so many seconds is in vain."""
         board = self.world.board
         if flight.of is None and flight.count == self.count:
-            board.compare(self.near, self.number, self.count, flight.text)
+            self.compare(flight.text)
         for rank in self.near if flight.of is None else flight.of:
             if rank not in self.near:
                 continue
@@ -353,6 +364,7 @@ class World:
         node.Barrier()
         self.numbers = 0
         self.trouble: str | None = None
+        self.is_sound = True  # no collective was left undone
         self.channel = Channel(self, comm, tuple(range(self.size)), self.number(), timeout)
 
     def number(self) -> int:
@@ -393,7 +405,8 @@ class World:
         self.board.leave()
         request = MPI.COMM_WORLD.Ibarrier()
         wait(request.Test, EAGER, self._look_after_others)
-        MPI.Finalize()
+        if self.is_sound:  # or MPI would wait for what was left undone
+            MPI.Finalize()
 
     def _look_after_others(self, waited: float) -> None:
         for rank in self.near:

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..ir.locks import fork_safe_lock
+
 if TYPE_CHECKING:
     from .transport import Flight
 
+FOLLOWED = 1 << 14  # bytes from which on a collective on its way is looked at
 PAUSE, LONGEST = 50e-6, 2e-3  # seconds between looks at what is on its way
 
 
@@ -27,7 +30,7 @@ class Work:
         source: list[int] | None = None,
     ):
         self._flight, self._result, self._then, self._source = flight, list(result), then, source
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock()
 
     def wait(self, timeout: datetime.timedelta | float | None = None) -> bool:
         """Return True once it is done.  Raises DistributedError where it never will be."""
@@ -139,7 +142,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.pending: list[Work] = []
-        self.lock = threading.Lock()
+        self.lock = fork_safe_lock()
         self.thread: threading.Thread | None = None
         self.more = threading.Event()
 
@@ -187,3 +190,10 @@ def _is_over(work: Work) -> bool:
 
 
 PROGRESS = Progress()
+
+
+def followed(work: Work, nbytes: int) -> Work:
+    """The work, which is looked at while nobody waits for it, where it takes more than an instant."""
+    if nbytes >= FOLLOWED:
+        PROGRESS.follow(work)
+    return work

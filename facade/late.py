@@ -29,7 +29,7 @@ ROOMS = {
     "autograd.profiler": "profiler",
     "autograd.profiler_util": "profiler",
     "distributed": "distributed",
-    "distributed._functional_collectives": "distributed.functional_names",
+    "distributed._functional_collectives": "distributed.functional_collectives",
     "distributed.distributed_c10d": "distributed",
     "fx": "facade.fx",
     "fx._symbolic_trace": "facade.fx",
@@ -67,7 +67,10 @@ FUNCTIONS = {
 def __getattr__(name: str) -> Any:
     """A room of the package that is imported at its first use, or an op.  Raises AttributeError."""
     if name in ROOMS:
-        return import_module(f"{ROOT}.{ROOMS[name]}")
+        room = import_module(f"{ROOT}.{ROOMS[name]}")
+        for below, absent in DISTRIBUTED.items() if name == "distributed" else ():
+            vars(room).setdefault(below.rpartition(".")[2], absent)
+        return room
     if name in WHOLE:
         return getattr(import_module(f"{ROOT}.{WHOLE[name]}"), name)
     if name == "ops":

@@ -30,13 +30,12 @@ class Carrier(Protocol):
     """What carries arrays between processes."""
 
     def start(
-        self,
-        kind: str,
-        attrs: Mapping[str, Any],
-        inputs: tuple[np.ndarray, ...],
-        outputs: tuple[np.ndarray, ...],
+        self, kind: str, attrs: Mapping[str, Any], inputs: Arrays, outputs: Arrays, ahead: bool = False
     ) -> Pending:
-        """Begin the collective `kind`, a record's name, on dense arrays; the group stands in `attrs`."""
+        """Begin the collective `kind`, a record's name, on dense arrays; the group stands in `attrs`.
+
+        ahead: it is not waited for at once, so somebody must see to it meanwhile.
+        """
         ...
 
 

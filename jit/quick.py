@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import dtypes
+from ..ir import dtypes, meeting
 from ..ir.dims import substitute
 from ..ir.types import type_of
 from ..nn import epoch
@@ -67,6 +67,7 @@ class _Quick:
         self.kept: list[np.ndarray] = []
         self.entries: dict[tuple[int, ...], tuple] = {}  # by sizes: what runs, and the types of its results
         self.arguments, self.default = arguments, dtypes.default_dtype()
+        self.carrier = meeting.CARRIER
         self.renewing = threading.RLock()  # or an older look could replace what a newer one kept
 
     def function(self) -> Quick:
@@ -173,7 +174,9 @@ class _Quick:
     def _renewed(self, S: list) -> bool:
         epoch.settle()
         now = epoch.value, changes.objects, changes.contents  # of which a new default dtype moves one
-        if dtypes.default_dtype() is not self.default or self.guard.failing(S) is not None:
+        if dtypes.default_dtype() is not self.default or meeting.CARRIER is not self.carrier:
+            return False
+        if self.guard.failing(S) is not None:
             return False
         held = self._held()
         if held is None:

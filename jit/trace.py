@@ -24,6 +24,7 @@ from itertools import repeat
 from threading import get_ident
 from typing import Any
 
+from ..ir import meeting
 from ..ir.dtypes import default_dtype, set_default_dtype
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
 from ..ir.graph import Graph
@@ -176,7 +177,7 @@ class TracedFunction:
                 return function(*args, **kwargs) if kwargs else function(*args)
             self._by = None
         local = modes.local
-        key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype()
+        key = len(args), tuple(kwargs), local.grad, local.inference, default_dtype(), meeting.CARRIER
         tree = self._trees.get(key)
         if tree is None:
             tree = self._trees.setdefault(key, Tree())
@@ -907,7 +908,9 @@ class TracedFunction:
         """
         with modes.no_grad():
             local = modes.local
-            tree = self._trees.get((len(args), (), local.grad, local.inference, default_dtype()))
+            tree = self._trees.get(
+                (len(args), (), local.grad, local.inference, default_dtype(), meeting.CARRIER)
+            )
         if tree is None:
             return None
         call = Call([*args, *[None] * (tree.slots - len(args))], self._registry)

@@ -10,8 +10,9 @@ from ..ir.errors import DimError, KernelError
 from ..ir.execute import executor
 from ..ir.kernel.interpret import check_indices
 from ..ir.kernel.text import parse as parse_kernel
+from ..ir.meeting import Pending, carrier_for
 from ..ir.text import parse as parse_graph
-from ..passes.programs.host_parts import Check, OnHost
+from ..passes.programs.host_parts import Check, Meet, OnHost
 
 
 def op_of(part: OnHost) -> tuple[str, Callable[..., tuple[np.ndarray, ...]]]:
@@ -25,6 +26,20 @@ def op_of(part: OnHost) -> tuple[str, Callable[..., tuple[np.ndarray, ...]]]:
         return results if isinstance(results, tuple) else (results,)
 
     return node.attrs["body"].name if "body" in node.attrs else node.op.name, run
+
+
+def collective_of(part: Meet) -> tuple[str, Callable[[np.ndarray, np.ndarray], Pending | None]]:
+    """The name of a collective, and what begins it from one array to another."""
+    (node,) = parse_graph(part.text).nodes
+    kind, attrs = node.op.name, node.attrs
+    if len(attrs["group"]) > 1:
+        return kind, lambda x, out: carrier_for(kind, attrs["group"]).start(kind, attrs, (x,), (out,), True)
+    _, compute = op_of(OnHost(part.text, (part.input,), (part.output,)))
+
+    def alone(x: np.ndarray, out: np.ndarray) -> None:
+        np.copyto(out, compute(x)[0])
+
+    return kind, alone
 
 
 def check_of(part: Check, name: str) -> Callable[..., None]:

@@ -26,11 +26,12 @@ import numpy as np
 
 from ..ir.errors import ArgumentValueError, KernelError
 from ..ir.kernel.types import NUMPY
+from ..ir.meeting import Pending
 from ..passes import cache as disk
 from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import Linked, link
-from ..passes.llvm.native_manifest import ARENA, MOST, POOL, Native, NativeManifest
-from ..passes.programs.host_parts import Check, OnHost, View
+from ..passes.llvm.native_manifest import ARENA, MOST, POOL, Native, NativeManifest, Part
+from ..passes.programs.host_parts import Check, Land, Meet, OnHost, View
 from ..passes.programs.memory_plan import Place
 from ..passes.programs.program import Call, Program, Repeat
 from ..passes.schedules.target import Target
@@ -38,7 +39,7 @@ from . import guard, memory, modes, workers
 from .compiler import Compiler
 from .entry import Entry, takes_nothing
 from .given import check_apart, check_count, dense
-from .host_parts import check_of, op_of, out_of_range
+from .host_parts import check_of, collective_of, op_of, out_of_range
 from .statistics import Statistics
 from .stored_programs import load, program_key
 
@@ -283,12 +284,16 @@ class Executable:
         return given
 
     # ---- the parts
-    def _runner(self, part: Native | OnHost | Check) -> Callable[[Frame, Arrays], None]:
+    def _runner(self, part: Part) -> Callable[[Frame, Arrays], None]:
         """What runs a part on a frame, given the params and the new results."""
         if isinstance(part, Native):
             run = _native(self._library.address(part.symbol), self.manifest)
             call = self._calls.get(part.symbol)
             return run if call is None else partial(_told, call, run)
+        if isinstance(part, Meet):
+            return _meet(part)
+        if isinstance(part, Land):
+            return _land(part)
         return _on_host(part) if isinstance(part, OnHost) else _check(part, self.manifest.name)
 
 
@@ -356,6 +361,7 @@ class Frame:
             self.table[manifest.slot(Place("constant", n))] = memory.address(constant)
         self.address = memory.address(self.table)
         self._fresh = [n for n, into in enumerate(manifest.into) if into is None]
+        self.flights: dict[int, Pending] = {}  # collectives that are on their way
 
     def run_with(self, everything: Arrays) -> None:
         """Run on dense arrays: the params, then the new results."""
@@ -367,8 +373,12 @@ class Frame:
 
     def run(self, everything: Arrays) -> None:
         """Run the parts; the table knows the arrays already."""
-        for part in self.parts:
-            part(self, everything)
+        try:
+            for part in self.parts:
+                part(self, everything)
+        finally:
+            while self.flights:  # a part failed: what still comes goes to memory that is this frame's
+                self.flights.popitem()[1].wait()
 
     def view(self, view: View, everything: Arrays) -> np.ndarray:
         """A part's array in this frame's memory."""
@@ -430,6 +440,35 @@ def _on_host(part: OnHost) -> Callable[[Frame, Arrays], None]:
         results = compute(*(view and frame.view(view, everything) for view in part.inputs))
         for view, result in zip(part.outputs, results, strict=True):
             np.copyto(frame.view(view, everything), result)
+        if event is not None:
+            timing.end(event)
+
+    return run
+
+
+def _meet(part: Meet) -> Callable[[Frame, Arrays], None]:
+    name, start = collective_of(part)
+
+    def run(frame: Frame, everything: Arrays) -> None:
+        timing = modes.local.timing
+        event = None if timing is None else timing.begin(f"begin.{name}")
+        flight = start(frame.view(part.input, everything), frame.view(part.output, everything))
+        if flight is not None:
+            frame.flights[part.number] = flight
+        if event is not None:
+            timing.end(event)
+
+    return run
+
+
+def _land(part: Land) -> Callable[[Frame, Arrays], None]:
+    def run(frame: Frame, everything: Arrays) -> None:
+        flight = frame.flights.pop(part.number, None)
+        if flight is None:
+            return  # of a group of one
+        timing = modes.local.timing
+        event = None if timing is None else timing.begin("wait")
+        flight.wait()
         if event is not None:
             timing.end(event)
 

@@ -13,24 +13,26 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Extent
 from ...ir.kernel.types import NUMPY
 from ...ir.recur import is_split
-from ..programs.host_parts import check, on_host
+from ..programs.host_parts import Land, check, meet, on_host
 from ..programs.memory_plan import (
     ALIGNMENT,
     MemoryPlan,
     Move,
     Place,
     aligned,
+    are_apart,
     begins_aligned,
     room,
     roots,
     shares,
 )
-from ..programs.program import Alias, Array, Call, Host, Repeat
+from ..programs.program import Alias, Array, Call, Host, Repeat, Step, is_meeting
 from .code import Code
 from .native_manifest import ARENA, FIRST, MOST, POOL, Native, Part, slot_of
 from .pool import LAUNCH, LIMIT
@@ -197,10 +199,14 @@ class Main:
         self.declared: dict[str, None] = {}
         self.width = self.count = 0
         self.freed = _freed(plan) if plan.fences else {}
+        self.flying: dict[int, list[tuple[Place, Any]]] = {}  # collectives, and the memory that is theirs
+        self.met = 0
 
     def write(self) -> tuple[tuple[Part, ...], str]:
         program = self.plan.program
         for number, step in enumerate(program.steps):
+            if self.flying:
+                self.land(self.touched(number, step))
             self.copy(self.plan.moves.get(number, ()))
             if isinstance(step, Call):
                 if (part := check(step, self.plan.places, self.sizes)) is not None:
@@ -208,6 +214,8 @@ class Main:
                 self.call(step)
                 if step.outputs[0] in self.flags:
                     self.test(step.outputs[0])
+            elif is_meeting(step):
+                self.meet(step)
             elif isinstance(step, Host):
                 self.cut(on_host(step, self.plan.places))
             elif isinstance(step, Repeat):
@@ -218,10 +226,40 @@ class Main:
                 self.calls[f"{self.entry}_{len(self.functions)}"] = step
                 self.cut(None)
             for array in self.freed.get(number, ()):
+                self.land([(self.plan.places[array], array.nbytes)])
                 self.poison(self.plan.places[array], array.nbytes)
+        self.land(None)
         self.copy(self.plan.moves.get(len(program.steps), ()))
         self.cut(None)
         return tuple(self.parts), "\n".join([*self.declared, *self.tables, *self.bodies, *self.functions, ""])
+
+    def meet(self, step: Host) -> None:
+        """Begin a collective: what follows runs while its arrays are on their way."""
+        arrays = (step.inputs[0], step.outputs[0])
+        self.cut(meet(step, self.plan.places, self.met))
+        self.flying[self.met] = [(self.plan.places[a], a.nbytes) for a in arrays if a is not None]
+        self.met += 1
+
+    def land(self, touched: list[tuple[Place, Any]] | None) -> None:
+        """Wait for the collectives that any of this memory belongs to; None: for all."""
+        for number, own in list(self.flying.items()):
+            if touched is None or not all(are_apart(*a, *b) for a in touched for b in own):
+                self.cut(Land(number))
+                del self.flying[number]
+
+    def touched(self, number: int, step: Step) -> list[tuple[Place, Any]]:
+        """The memory that a step and the copies before it read or write."""
+        found = [
+            (at, move.nbytes) for move in self.plan.moves.get(number, ()) for at in (move.source, move.target)
+        ]
+        if isinstance(step, Alias):
+            return found
+        inputs, outputs = self.plan.arguments(step)
+        pairs = [*zip(inputs, step.inputs, strict=True), *zip(outputs, step.outputs, strict=True)]
+        found += [(at, array.nbytes) for at, array in pairs if at is not None and array is not None]
+        if step in self.plan.scratch:
+            found.append(self.plan.scratch[step])
+        return found
 
     def cut(self, part: Part | None) -> None:
         """End the native part here, and let Python do its own."""

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from ...ir.dims import Dim
-from ..programs.host_parts import Check, OnHost
+from ..programs.host_parts import Check, Land, Meet, OnHost
 from ..programs.manifest import LIMIT, Manifest
 from ..programs.memory_plan import Place
 
@@ -25,7 +25,7 @@ class Native:
     symbol: str
 
 
-Part = Native | OnHost | Check
+Part = Native | OnHost | Meet | Land | Check
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class NativeManifest(Manifest):
     may not be touched.  numbers: what the main function reads of the table, as it depends on sizes.
     """
 
-    FORMAT = 3  # of the table and the pool too
+    FORMAT = 4  # of the table and the pool too
 
     parts: tuple[Part, ...]
     nanoseconds: float | Dim

@@ -1,4 +1,4 @@
-"""The parts of a compiled program that Python runs: ops without a kernel, and looks at indices.
+"""The parts of a compiled program that Python runs: ops without kernels, collectives, looks at indices.
 
 They are plain data, for a program may come from the cache: an op is the text of a graph of that one node, and
 a check is the text of the kernel whose indices it looks at.
@@ -35,6 +35,26 @@ class OnHost:
 
 
 @dataclass(frozen=True)
+class Meet:
+    """A collective that is begun; its arrays are left alone until the `Land` of the same number.
+
+    text: a graph of that one node.
+    """
+
+    text: str
+    input: View
+    output: View
+    number: int
+
+
+@dataclass(frozen=True)
+class Land:
+    """A collective that is waited for."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Check:
     """The indices that the next kernel trusts, to be looked at before it runs.  text: the kernel."""
 
@@ -52,6 +72,14 @@ def on_host(step: Host, places: Mapping[Array, Place]) -> OnHost:
     text = str(Graph("host", tuple(p for p in params if p is not None), (node,), outputs))
     inputs = tuple(None if array is None else _view(array, places) for array in step.inputs)
     return OnHost(text, inputs, tuple(_view(array, places) for array in step.outputs))
+
+
+def meet(step: Host, places: Mapping[Array, Place], number: int) -> Meet:
+    """The part that begins a collective."""
+    part = on_host(step, places)
+    (input,), (output,) = part.inputs, part.outputs
+    assert input is not None
+    return Meet(part.text, input, output, number)
 
 
 def check(call: Call, places: Mapping[Array, Place], sizes: Mapping[str, int]) -> Check | None:

@@ -24,7 +24,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.printing import Namer
 from ...ir.recur import is_split
 from ..kernels.index_check import CHECK, index_check, tested, trusted
-from .program import Alias, Array, Call, Program, Repeat, Step, is_on_host
+from .program import Alias, Array, Call, Program, Repeat, Step, is_meeting, is_on_host
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 # Of a loop whose runs don't hang on one another.  Memory that no thread comes to is never touched.
@@ -179,7 +179,7 @@ def failing(program: Program) -> frozenset[int]:
     below: set[tuple[Array, Extent]] = set()  # arrays of indices, and what all of them are below
     found, checked = set[int](), set[tuple]()
     for number, step in enumerate(program.steps):
-        if is_on_host(step):
+        if is_on_host(step) and not is_meeting(step):  # after which nothing could be as it was
             found.add(number)
         elif isinstance(step, Call) and step.kernel.name == CHECK:
             found.add(number)
@@ -197,6 +197,15 @@ def failing(program: Program) -> frozenset[int]:
                     if is_whole and array.nbytes == root[array].nbytes
                 }
     return frozenset(found)
+
+
+def are_apart(one: Place, size: Any, two: Place, other: Any) -> bool:
+    """Whether two pieces of memory have no byte in common; False where sizes that are formulas may tell."""
+    if (one.kind, one.kind != "arena" and one.at) != (two.kind, two.kind != "arena" and two.at):
+        return True
+    if any(isinstance(n, Dim) for n in (one.start, size, two.start, other)):
+        return False
+    return one.start + size <= two.start or two.start + other <= one.start
 
 
 def aligned(nbytes: Any) -> Any:
@@ -380,7 +389,7 @@ class _Memory:
     def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
         """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
         shared = set(declared(step.kernel)) if isinstance(step, Call) else set()
-        is_host = is_on_host(step)  # it reads copies
+        is_host = is_on_host(step) and not is_meeting(step)  # it reads copies
         written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
         if step in self.plan.scratch:
             written.append(self.plan.scratch[step])

@@ -34,7 +34,7 @@ from .memory_plan import (
     roots,
     shares,
 )
-from .program import Array, Call, Program, Step
+from .program import Alias, Array, Call, Program, Step, is_meeting
 
 
 def plan_memory(
@@ -94,10 +94,22 @@ class _Planner:
             for array in (*step.inputs, *step.outputs):
                 if array is not None:
                     self.last[self.root[array]] = number
+        for number, step in enumerate(self.steps):
+            if is_meeting(step):  # it is read until somebody waits for what becomes of it
+                given, made = self.root[step.inputs[0]], self.root[step.outputs[0]]
+                self.last[given] = max(self.last[given], self.first_read(made, number))
         for array in program.results:
             self.last[self.root[array]] = self.end
         self.safe_after = max(failing(program), default=-1)
         self.slots: dict[Array, _Slot] = {}
+
+    def first_read(self, root: Array, after: int) -> int:
+        """The first step after one that reads an array; the end where none does."""
+        for number in range(after + 1, self.end):
+            step = self.steps[number]
+            if not isinstance(step, Alias) and any(a and self.root[a] is root for a in step.inputs):
+                return number
+        return self.end
 
     def plan(self, scratch: Callable[[Call], int], guard: int, prefix: str, spread: bool) -> MemoryPlan:
         self.guard = guard

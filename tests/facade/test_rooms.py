@@ -199,8 +199,7 @@ def test_what_trainers_ask_of_devices():
         parse(3)
     assert lamina.utils.checkpoint.get_device_states(lamina.ones(2)) == ([], [])
     assert type(lamina.ones(1)).__class__ is lamina._C._TensorMeta
-    wrapper = lamina.nn.parallel.DistributedDataParallel
-    for refused in (lamina.Stream, lamina.Event, wrapper, lamina.PyTorchFileReader):
+    for refused in (lamina.Stream, lamina.Event, lamina.PyTorchFileReader):
         with pytest.raises(ValueError, match=f"Lamina has no torch.*{refused.__name__}"):
             refused()
 

@@ -16,12 +16,15 @@ COUNTS = "counts changes, which guards read"
 KEPT = "keeps what it found out, which stays so"
 TABLE = "a table that is filled where modules are imported"
 REVIEWED = {
+    "distributed/groups.py": "groups that were joined: recordings are of one `meeting.CARRIER`",
+    "distributed/transport.py": KEPT,
     "distributions/registry.py": "what it holds for a pair is read by a file that is interpreted",
     "exchange/onnx/opset/registry.py": TABLE,
     "ir/collector.py": "counts references, by which nothing is computed",
     "ir/dtypes.py": "the default dtype is part of what tells recordings apart",
     "ir/kernel/scalar.py": KEPT,
     "ir/locks.py": "the locks that are held",
+    "ir/meeting.py": "who carries between processes is part of what tells recordings apart",
     "ir/op.py": TABLE,
     "ir/ops/random.py": TABLE,
     "ir/types.py": KEPT,

@@ -21,6 +21,7 @@ REVIEWED = {
     ("runtime/cuda/pinned.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
     ("runtime/cuda/allocator.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
     ("runtime/cuda/machine.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
+    ("distributed/pmi_server.py", "__init__"): "a process of its own, which never forks",
     ("jit/trace.py", "__init__"): "_in_child makes it new",
     ("jit/trace.py", "_in_child"): "made new in the child",
     ("jit/quick.py", "__init__"): "TracedFunction._in_child lets go of what holds it",

@@ -1,0 +1,145 @@
+"""Data parallel training: each rank computes on its part of a batch, and gradients are averaged over all.
+
+Gradients go to the others in buckets while the rest of the backward is computed.  In a traced step the same
+collectives are ops of its program, which begins each as soon as its gradients are there and waits for it
+where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..ir.errors import ArgumentError, ArgumentValueError
+from ..nn.module import Module
+from ..runtime.modes import is_grad_enabled
+from .buckets import GradBucket
+from .groups import ProcessGroup, default_group, resolved
+from .reducer import Joining, Reducer
+
+
+class DistributedDataParallel(Module):
+    """Wrap a module that every rank has, so that backward averages its gradients over the ranks.
+
+        model = DistributedDataParallel(Net())
+        loss = criterion(model(batch), target)      # this rank's part of the batch
+        loss.backward()                             # gradients are now those of all parts, on every rank
+        optimizer.step()
+
+    Parameters and buffers begin as rank 0's; buffers follow it at each forward (`broadcast_buffers`).
+    bucket_cap_mb: of gradients that go together.  find_unused_parameters: parameters may be without gradients
+    on some ranks, which count as zeros; one that no rank has a gradient of keeps its own.
+    gradient_as_bucket_view: gradients are views of buckets, which saves a copy.  The module is the child
+    `module`, so that keys in `state_dict()` begin with that.
+
+    Raises ArgumentValueError before init_process_group, for a module without parameters that require
+    gradients, and for device_ids; DistributedError where the ranks have different modules.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        delay_all_reduce_named_params: Any = None,
+        param_to_hook_all_reduce: Any = None,
+        mixed_precision: Any = None,
+        device_mesh: Any = None,
+        skip_all_reduce_unused_params: bool = False,
+    ):
+        super().__init__()
+        if not isinstance(module, Module):
+            raise ArgumentError(f"DistributedDataParallel(module): a Module, not {type(module).__name__}")
+        if device_ids or output_device is not None:
+            raise ArgumentValueError(
+                f"DistributedDataParallel(device_ids={device_ids}, output_device={output_device}): must be "
+                "None for a module on the CPU"
+            )
+        if mixed_precision is not None:
+            raise ArgumentValueError("DistributedDataParallel(mixed_precision): use autocast in the module")
+        group = device_mesh.get_group() if device_mesh is not None else process_group
+        found = default_group() if group is None else resolved(group)
+        if found is None:
+            raise ArgumentValueError("DistributedDataParallel(process_group): this process is not in it")
+        self.module = module
+        self.process_group: ProcessGroup = found
+        self.dim, self.device_ids, self.output_device = dim, None, None
+        self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
+        self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
+        self.require_backward_grad_sync = True
+        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        parameters = [(n, p) for n, p in module.named_parameters() if n not in ignored]
+        buffers = [b for n, b in module.named_buffers() if n not in ignored]
+        named = [(n, p) for n, p in parameters if p.requires_grad]
+        if not named:
+            raise ArgumentValueError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter that "
+                "requires a gradient."
+            )
+        most = int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20))
+        may_be_unused = find_unused_parameters or static_graph
+        self._reducer = Reducer(named, buffers, found, most, may_be_unused, gradient_as_bucket_view)
+        self._reducer.check_alike()
+        if init_sync:
+            self._reducer.same_as_first([*(p for _, p in parameters), *buffers])
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call the module; the backward of what it returns averages gradients, unless in `no_sync`."""
+        syncs = self.require_backward_grad_sync
+        self._reducer.call_begins(syncs and is_grad_enabled(), syncs and self.broadcast_buffers)
+        return self.module(*inputs, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients of forwards inside accumulate on each rank alone; the next one outside averages."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    @contextmanager
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Iterator[None]:
+        """Let ranks have different numbers of batches inside: who is done goes on meeting the others.
+
+        divide_by_initial_world_size: sums are divided by all ranks; otherwise by those that are not done.
+        throw_on_early_termination: raise DistributedError on all ranks once one is done.
+        """
+        if not enable:
+            yield
+            return
+        reducer = self._reducer
+        reducer.joining = Joining(reducer, divide_by_initial_world_size, throw_on_early_termination)
+        try:
+            yield
+            reducer.joining.shadow(self.broadcast_buffers)
+        finally:
+            reducer.joining = None
+            reducer.averaging.divisor = reducer.group.size()
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Any]) -> None:
+        """Call `hook(state, bucket)` in place of averaging a bucket; it returns a future of its averages."""
+        if not callable(hook):
+            raise ArgumentError("Communication hook must be callable.")
+        self._reducer.averaging.hook = lambda bucket: hook(state, bucket)
+
+    def _set_static_graph(self) -> None:
+        self.static_graph = self._reducer.may_be_unused = True
+
+    def __getstate__(self) -> Any:
+        raise ArgumentError("a DistributedDataParallel can't be pickled: save its `module`, or state_dict()")

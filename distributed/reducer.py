@@ -1,0 +1,174 @@
+"""What a data-parallel model does around its module's calls: buffers before, averages of gradients after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from ..ir.errors import DistributedError
+from ..runtime import Tensor, no_grad
+from ..runtime import tensor as make_tensor
+from ..runtime.autograd import is_walking
+from ..runtime.backward_graph import queue_callback
+from .arrays import is_recorded
+from .buckets import Averaging, in_buckets
+from .collectives import all_reduce, broadcast
+from .groups import ProcessGroup
+from .objects import agreed
+from .reduce_op import ReduceOp
+
+
+class Reducer:
+    """Averages the gradients of named parameters over a group, whenever backward makes them.
+
+    named: the parameters, by the names that errors say.  buffers: what follows the first rank at each call.
+    syncing: the call before asked for averages.  begun: the backward that runs has sent something.
+    unfinished: names of parameters that the last backward left without a gradient, and may not.
+    """
+
+    def __init__(
+        self,
+        named: Sequence[tuple[str, Tensor]],
+        buffers: Sequence[Tensor],
+        group: ProcessGroup,
+        bucket_bytes: int,
+        may_be_unused: bool,
+        as_views: bool,
+    ):
+        self.named, self.buffers, self.group = list(named), list(buffers), group
+        self.may_be_unused = may_be_unused
+        self.averaging = Averaging(in_buckets([p for _, p in named], bucket_bytes), group)
+        self.averaging.as_views = as_views
+        self.syncing = self.begun = False
+        self.unfinished: list[str] = []
+        self.joining: Joining | None = None
+        for _, p in named:
+            p.register_post_accumulate_grad_hook(self.accumulated)
+
+    # ---- before the first call
+    def check_alike(self) -> None:
+        """Raise DistributedError unless all ranks have parameters of the same names, shapes and dtypes."""
+        said = [f"{n}: {p._meta}" for n, p in self.named]
+        digests = agreed(self.group, hashlib.sha256("\n".join(said).encode()).hexdigest())
+        if len(set(digests)) == 1:
+            return
+        lists = agreed(self.group, said)
+        first = self.group.ranks[0]
+        for rank, other in zip(self.group.ranks, lists, strict=True):
+            if other != lists[0]:
+                pairs = [(a, b) for a, b in zip(lists[0], other) if a != b]
+                a, b = pairs[0] if pairs else (f"{len(lists[0])} parameters", f"{len(other)} parameters")
+                raise DistributedError(
+                    "DistributedDataParallel: the ranks have different modules",
+                    f"rank {first}: {a}",
+                    f"rank {rank}: {b}",
+                    "build the same module everywhere",
+                )
+
+    def same_as_first(self, tensors: Sequence[Tensor]) -> None:
+        """Give all ranks the values that the first has."""
+        with no_grad():
+            for work in [broadcast(x, self.group.ranks[0], self.group, async_op=True) for x in tensors]:
+                work.wait()
+
+    # ---- a step
+    def call_begins(self, syncs: bool, buffers: bool) -> None:
+        """Make ready for a call of the module.  syncs: gradients are to be averaged.  buffers: they follow.
+
+        Raises DistributedError where the backward before left gradients out.
+        """
+        if self.unfinished:
+            names, self.unfinished = self.unfinished, []
+            raise DistributedError(
+                "Expected to have finished reduction in the prior iteration before starting a new one: "
+                "parameters that were not used in producing loss got no gradient",
+                f"parameters: {', '.join(names[:20])}",
+                "DistributedDataParallel(..., find_unused_parameters=True) allows it",
+            )
+        if self.joining is not None and syncs:
+            self.joining.others_wait()
+        if buffers and self.buffers:
+            self.same_as_first(self.buffers)
+        self.syncing = syncs
+        if syncs:
+            self.averaging.begin()
+            self.begun = False
+
+    def accumulated(self, p: Tensor) -> None:
+        """Take a gradient that backward has made."""
+        if not self.syncing:
+            return
+        if not self.begun:
+            self.begun = True
+            if is_walking():
+                queue_callback(self.finish)
+        self.averaging.ready(p)
+
+    def finish(self) -> None:
+        """Let a backward end with averages in all gradients."""
+        missing = self.averaging.missing()
+        gone = {id(p) for p in missing}
+        self.averaging.finish(self.unused(gone))
+        self.syncing = False
+        if missing and not self.may_be_unused:
+            self.unfinished = [n for n, p in self.named if id(p) in gone]
+
+    def unused(self, gone: set[int]) -> set[int]:
+        """The ids of the parameters that no rank has a gradient of, of those that this one has none of."""
+        if not self.may_be_unused or is_recorded():
+            return gone
+        used = make_tensor([int(id(p) not in gone) for _, p in self.named])
+        all_reduce(used, ReduceOp.MAX, self.group)
+        return {id(p) for (_, p), any_used in zip(self.named, used.tolist(), strict=True) if not any_used}
+
+
+class Joining:
+    """Ranks with different numbers of batches: before each step all say whether they have one.
+
+    by_all: sums are divided by all ranks; otherwise by those that have a batch.  throws: all raise once one
+    has none.
+    """
+
+    def __init__(self, reducer: Reducer, by_all: bool, throws: bool):
+        self.reducer, self.by_all, self.throws = reducer, by_all, throws
+
+    def active(self, own: bool) -> int:
+        """How many ranks have a batch.  Raises DistributedError where one has none and all are to know."""
+        count = make_tensor([int(own)])
+        all_reduce(count, group=self.reducer.group)
+        active = int(count.item())
+        if self.throws and active < self.reducer.group.size():
+            raise DistributedError("Detected at least one rank that exhausted inputs.")
+        return active
+
+    def others_wait(self) -> None:
+        """Say that this rank has a batch; those that have none meet it all the same."""
+        active, reducer = self.active(True), self.reducer
+        reducer.averaging.divisor = reducer.group.size() if self.by_all else active
+
+    def shadow(self, buffers: bool) -> None:
+        """Do what the others' steps need, with zeros, until none has a batch; then all have one's values."""
+        reducer, was_last = self.reducer, True
+        held = [p.grad for _, p in reducer.named]
+        nobody = {id(p) for _, p in reducer.named}
+        while self.active(False):
+            was_last = False
+            if buffers:
+                reducer.same_as_first(reducer.buffers)
+            for _, p in reducer.named:
+                p.grad = None
+            reducer.averaging.begin()
+            reducer.averaging.finish(reducer.unused(nobody) if reducer.may_be_unused else nobody)
+        for (_, p), grad in zip(reducer.named, held, strict=True):
+            p.grad = grad
+        self.settle(was_last)
+
+    def settle(self, was_last: bool) -> None:
+        """Give all ranks the values of one that went to the end."""
+        reducer = self.reducer
+        number = make_tensor([reducer.group.rank() if was_last else -1])
+        all_reduce(number, ReduceOp.MAX, reducer.group)
+        source = reducer.group.ranks[int(number.item())]
+        with no_grad():
+            for x in (*(p for _, p in reducer.named), *reducer.buffers):
+                broadcast(x, source, reducer.group)
