@@ -290,10 +290,11 @@ class Tree:
             if isinstance(value, Constant) and value not in keys:
                 data = value.data
                 keys[value] = self.key("constant", data.dtype.str, data.shape, data.tobytes())
-        for node in recording.graph.nodes:
+        for place, node in enumerate(recording.graph.nodes):
             inputs = tuple(None if v is None else keys[v] for v in node.inputs)
             for number, value in enumerate(node.outputs):
-                keys[value] = self.key(node.op.name, repr(dict(node.attrs)), inputs, number)
+                apart = (place,) if node.op.traits.meets else ()  # two that are equal are both run
+                keys[value] = self.key(node.op.name, repr(dict(node.attrs)), inputs, number, *apart)
         return keys
 
     def insert(
@@ -303,6 +304,14 @@ class Tree:
 
         guards: of each stretch.  Raises Refusal where it contradicts what is known.
         """
+        if recording.questions and any(node.op.traits.meets for node in recording.graph.nodes):
+            # A new answer would have what comes before it run again, and nobody would meet it there.
+            question = recording.questions[0]
+            raise Refusal(
+                f"it meets other processes and asks for a value ({question.how} at "
+                f"{place_text(question.place)}), on which it may go on otherwise than they do: ask outside "
+                "of the traced function"
+            )
         keys = self.keys_of(recording)
         cut = _Cut(self, recording, keys, conditions)
         here, made, way = self.branches, [], []

@@ -10,7 +10,7 @@ training step took a sixth of LLVM's time as text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -150,6 +150,7 @@ last:
 }}"""
 
 
+Span = tuple[Place, Any]  # where memory begins, and its bytes
 Words = tuple[int, int, int]  # two entries of the table, and a number
 
 
@@ -199,14 +200,14 @@ class Main:
         self.declared: dict[str, None] = {}
         self.width = self.count = 0
         self.freed = _freed(plan) if plan.fences else {}
-        self.flying: dict[int, list[tuple[Place, Any]]] = {}  # collectives, and the memory that is theirs
+        self.flying: dict[int, tuple[Span, Span]] = {}  # collectives: what they read and what they write
         self.met = 0
 
     def write(self) -> tuple[tuple[Part, ...], str]:
         program = self.plan.program
         for number, step in enumerate(program.steps):
             if self.flying:
-                self.land(self.touched(number, step))
+                self.land(*self.touched(number, step))
             self.copy(self.plan.moves.get(number, ()))
             if isinstance(step, Call):
                 if (part := check(step, self.plan.places, self.sizes)) is not None:
@@ -226,40 +227,48 @@ class Main:
                 self.calls[f"{self.entry}_{len(self.functions)}"] = step
                 self.cut(None)
             for array in self.freed.get(number, ()):
-                self.land([(self.plan.places[array], array.nbytes)])
+                self.land([], [(self.plan.places[array], array.nbytes)])
                 self.poison(self.plan.places[array], array.nbytes)
-        self.land(None)
+        for number in list(self.flying):
+            self.land_one(number)
         self.copy(self.plan.moves.get(len(program.steps), ()))
         self.cut(None)
         return tuple(self.parts), "\n".join([*self.declared, *self.tables, *self.bodies, *self.functions, ""])
 
     def meet(self, step: Host) -> None:
         """Begin a collective: what follows runs while its arrays are on their way."""
-        arrays = (step.inputs[0], step.outputs[0])
+        (given,), (made,) = step.inputs, step.outputs
+        assert given is not None
         self.cut(meet(step, self.plan.places, self.met))
-        self.flying[self.met] = [(self.plan.places[a], a.nbytes) for a in arrays if a is not None]
+        places = self.plan.places
+        self.flying[self.met] = (places[given], given.nbytes), (places[made], made.nbytes)
         self.met += 1
 
-    def land(self, touched: list[tuple[Place, Any]] | None) -> None:
-        """Wait for the collectives that any of this memory belongs to; None: for all."""
-        for number, own in list(self.flying.items()):
-            if touched is None or not all(are_apart(*a, *b) for a in touched for b in own):
-                self.cut(Land(number))
-                del self.flying[number]
+    def land(self, read: Sequence[Span], written: Sequence[Span]) -> None:
+        """Wait for the collectives that write what is read, or read or write what is written."""
+        for number, (given, made) in list(self.flying.items()):
+            pairs = [(a, made) for a in read] + [(a, b) for a in written for b in (given, made)]
+            if not all(are_apart(*a, *b) for a, b in pairs):
+                self.land_one(number)
 
-    def touched(self, number: int, step: Step) -> list[tuple[Place, Any]]:
-        """The memory that a step and the copies before it read or write."""
-        found = [
-            (at, move.nbytes) for move in self.plan.moves.get(number, ()) for at in (move.source, move.target)
-        ]
-        if isinstance(step, Alias):
-            return found
-        inputs, outputs = self.plan.arguments(step)
-        pairs = [*zip(inputs, step.inputs, strict=True), *zip(outputs, step.outputs, strict=True)]
-        found += [(at, array.nbytes) for at, array in pairs if at is not None and array is not None]
-        if step in self.plan.scratch:
-            found.append(self.plan.scratch[step])
-        return found
+    def land_one(self, number: int) -> None:
+        self.cut(Land(number))
+        del self.flying[number]
+
+    def touched(self, number: int, step: Step) -> tuple[list[Span], list[Span]]:
+        """The memory that a step and the copies before it read, and what they write."""
+        moves = self.plan.moves.get(number, ())
+        read: list[Span] = [(move.source, move.nbytes) for move in moves]
+        written: list[Span] = [(move.target, move.nbytes) for move in moves]
+        if not isinstance(step, Alias):
+            inputs, outputs = self.plan.arguments(step)
+            for at, array in zip(inputs, step.inputs, strict=True):
+                if at is not None and array is not None:
+                    read.append((at, array.nbytes))
+            written += [(at, array.nbytes) for at, array in zip(outputs, step.outputs, strict=True)]
+            if step in self.plan.scratch:
+                written.append(self.plan.scratch[step])
+        return read, written
 
     def cut(self, part: Part | None) -> None:
         """End the native part here, and let Python do its own."""
