@@ -10,8 +10,10 @@ import numpy as np
 from ..ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ..runtime import Tensor, modes
 from ..runtime.history import storage_of
-from ..runtime.inplace import check_writable
+from ..runtime.inplace import OWN, check_writable
 from ..runtime.places import here
+
+NUMBERS = frozenset(np.dtype(f"{k}{n}").num for k in "iu" for n in (1, 2, 4, 8)) | {11, 12}  # and f4, f8
 
 
 def need_tensor(name: str, x: Any) -> Tensor:
@@ -44,6 +46,15 @@ def need_alike(name: str, tensors: Sequence[Tensor], count: int | None = None) -
 def read(x: Tensor) -> np.ndarray:
     """The elements of a tensor, dense; nobody writes them."""
     return np.ascontiguousarray(x._data)
+
+
+def plain_memory(x: Any) -> np.ndarray | None:
+    """The memory of a tensor of numbers, where it may be written as it lies and nobody listens; or None."""
+    if type(x) not in OWN or modes.CHANGED or type(data := x._data) is not np.ndarray:
+        return None
+    flags = data.flags
+    whole = flags.c_contiguous and flags.writeable and x._view is None and data.dtype.num in NUMBERS
+    return data if whole else None
 
 
 def opened(name: str, x: Tensor) -> tuple[np.ndarray, Callable[[], None]]:

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 
-QUICK = 40  # looks without a pause
+QUICK, BETWEEN = 40, 8  # looks without a pause, and between two that give way
 LONGEST, SHORT_FOR = 1e-3, 0.05  # seconds of a sleep, and how long sleeps stay short
 
 
@@ -30,8 +30,9 @@ def wait(
     start = time.perf_counter()
     while time.perf_counter() - start < eager_for:
         os.sched_yield()
-        if arrived():
-            return
+        for _ in range(BETWEEN):
+            if arrived():
+                return
     pause, next_look = 20e-6, look_after
     while not arrived():
         time.sleep(pause)
