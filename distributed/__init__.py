@@ -37,14 +37,18 @@ from .collectives import (
     scatter,
 )
 from .device_mesh import DeviceMesh, init_device_mesh
+from .groups import DEFAULT_TIMEOUT as default_pg_timeout
 from .groups import (
+    Backend,
     GroupMember,
     ProcessGroup,
     destroy_process_group,
     get_backend,
+    get_default_backend_for_device,
     get_global_rank,
     get_group_rank,
     get_node_local_rank,
+    get_pg_count,
     get_process_group_ranks,
     get_rank,
     get_world_size,

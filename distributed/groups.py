@@ -403,3 +403,26 @@ class GroupMember:
 
 
 group = GroupMember  # PyTorch's other name of it
+
+
+class Backend(str):
+    """A backend's name, as PyTorch has it: in small letters, one that there is."""
+
+    UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
+    default_device_backend_map = {"cpu": "gloo"}
+
+    def __new__(cls, name: str) -> Backend:
+        """Raises ArgumentValueError for a name that is no str."""
+        if not isinstance(name, str):
+            raise ArgumentValueError(f"Backend constructor parameter must be string-ish, not {name!r}")
+        return super().__new__(cls, name.lower())
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The backend that groups of tensors on a device take: "gloo", which is MPI."""
+    return "gloo"
+
+
+def get_pg_count() -> int:
+    """How many groups this process is in."""
+    return len(_STATE.groups)

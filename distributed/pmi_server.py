@@ -9,6 +9,7 @@ all that it needs.  A line is at most 8 KB, a rank keeps at most 4,096 values.
 from __future__ import annotations
 
 import os
+import secrets
 import socketserver
 import sys
 import threading
@@ -25,6 +26,7 @@ class Table:
     def __init__(self, size: int, mapping: str):
         self.size, self.lock = size, threading.Lock()
         self.values = {"PMI_process_mapping": mapping}
+        self.name = f"job_{os.getpid()}_{secrets.token_hex(8)}"  # shared memory is named by it
         self.waiting: list[Rank] = []
         self.joined: set[int] = set()
         self.left: set[int] = set()
@@ -88,7 +90,7 @@ class Rank(socketserver.StreamRequestHandler):
         elif command == "get_appnum":
             self.say("cmd=appnum appnum=0 rc=0")
         elif command == "get_my_kvsname":
-            self.say("cmd=my_kvsname kvsname=job rc=0")
+            self.say(f"cmd=my_kvsname kvsname={table.name} rc=0")
         elif command == "get_universe_size":
             self.say(f"cmd=universe_size size={table.size} rc=0")
         elif command == "put":

@@ -22,6 +22,7 @@ from ..ir.errors import ArgumentValueError, DistributedError
 # What launchers of MPI leave in the environment of a rank.
 _LAUNCHED = ("PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE")
 _SERVER: list[subprocess.Popen[bytes]] = []
+IS_SERVED = "LAMINA_MEETS_BY_ITSELF"  # in the environment of processes that no launcher watches
 PATIENCE = 300.0  # seconds that a rank waits for rank 0 to be there
 
 
@@ -72,7 +73,8 @@ def prepare(init_method: str | None, rank: int, world_size: int) -> None:
     if number == 0 and parts.scheme != "file":
         serve(size, port, address)
     _reach(address, port)
-    os.environ.update(PMI_PORT=f"{socket.gethostbyname(address)}:{port}", PMI_ID=str(number))
+    place = f"{socket.gethostbyname(address)}:{port}"
+    os.environ.update({"PMI_PORT": place, "PMI_ID": str(number), IS_SERVED: "1"})
 
 
 def export(rank: int, size: int, local_rank: int, local_size: int) -> None:

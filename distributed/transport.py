@@ -21,6 +21,7 @@ mpi4py.rc.finalize = False  # `World.leave` does, when all others are through
 from mpi4py import MPI  # noqa: E402
 
 from ..ir.errors import DistributedError  # noqa: E402
+from . import rendezvous  # noqa: E402
 from .board import PART, Board  # noqa: E402
 from .waiting import QUICK, wait  # noqa: E402
 
@@ -431,9 +432,11 @@ class World:
                 self.abort(1)
 
     def abort(self, status: int) -> None:
-        """End all ranks of the job at once."""
+        """End all ranks of the job at once; without a launcher the others see that this one is gone."""
         sys.stdout.flush()
         sys.stderr.flush()
+        if rendezvous.IS_SERVED in os.environ:
+            os._exit(status)
         MPI.COMM_WORLD.Abort(status)
 
 
