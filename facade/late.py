@@ -41,6 +41,7 @@ ROOMS = {
     "multiprocessing": "facade.multiprocessing",
     "onnx": "exchange.onnx",
     "nn.attention.flex_attention": "facade.attention",
+    "planning": "planning",
     "profiler": "profiler",
     "quantization": "quantization",
     "quasirandom": "facade.quasirandom",
