@@ -37,7 +37,7 @@ def write_picture(plan: Plan, path: str | os.PathLike) -> None:
     _stacked(memory, parts, 1e9, [f"{k} {spelled(v, 'B')}" for k, v in parts.items()])
     memory.axvline(best.capacity / 1e9, color="#d00")
     memory.set_xlabel("memory of the fullest rank, GB (red: what there is)")
-    spent = {kind: best.seconds[kind] for kind in KINDS if best.seconds[kind]}
+    spent = {kind: best.seconds[kind] for kind in KINDS}
     _stacked(time, spent, 1.0, [f"{k} {seconds(v)}" for k, v in spent.items()])
     time.set_xlabel(f"a step, s; model FLOPs utilisation {best.utilisation:.1%}")
     tasks, shown = timeline(best)
@@ -58,8 +58,9 @@ def write_picture(plan: Plan, path: str | os.PathLike) -> None:
 
 def _stacked(axes: Any, parts: dict[str, float], scale: float, labels: list[str]) -> None:
     at = 0.0
-    for (_, size), label, colour in zip(parts.items(), labels, COLOURS, strict=False):
-        axes.barh(0, size / scale, 0.8, at, color=colour, label=label)
+    for size, label, colour in zip(parts.values(), labels, COLOURS, strict=False):
+        if size:
+            axes.barh(0, size / scale, 0.8, at, color=colour, label=label)
         at += size / scale
     axes.set_yticks([])
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6, fontsize=7, frameon=False)

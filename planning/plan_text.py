@@ -28,6 +28,8 @@ def spelled(number: float, unit: str) -> str:
 def seconds(number: float) -> str:
     """A time: 12.3 s, 4.56 ms, 7.89 us."""
     for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if number == 0:
+            return "0 s"
         if number >= size * 0.9995:
             return f"{number / size:.3g} {unit}" if number < 1000 else f"{number:.0f} s"
     return f"{number * 1e6:.3g} us"
@@ -80,6 +82,11 @@ def _chosen(plan: Plan, best: Prediction) -> list[str]:
     rows = [("axis", "sent by a rank in a step", "ranks")]
     rows += [(axis, spelled(nbytes, "B"), best.links.get(axis, "")) for axis, nbytes in best.sent.items()]
     lines += ["", *table(rows)] if len(rows) > 1 else []
+    if best.layout.zero == 3:
+        lines += [
+            "",
+            "assumed: parameters are gathered a layer at a time, beside the work before it; the best case",
+        ]
     again = best.executed / best.flops - 1
     lines += [
         "",
