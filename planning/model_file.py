@@ -25,10 +25,11 @@ def costs_of_file(path: Path, precision: str) -> ModelCosts:
     """
     if not path.is_file():
         raise PlanError(f"plan: there is no file {str(path)!r}")
+    place: Any = Device("meta")  # runtime/meta.py makes it a block
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        with Device("meta"):
+        with place:
             file = _call(path, "the file", lambda: _run(path))
             missing = [name for name in ("model", "example") if not callable(getattr(file, name, None))]
             if missing:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .layer_costs import ModelCosts
 from .step_time import Prediction
 
 if TYPE_CHECKING:
@@ -59,11 +61,27 @@ def text_of(plan: Plan) -> str:
         f"{spelled(device.among(mesh.per_node).memory, 'B')} each; {plan.batch} {costs.sample}s a step",
         *(f"assumed: {note}" for note in costs.notes),
     ]
+    lines += ["", *_layers(costs)]
     if plan.best:
         lines += ["", *_chosen(plan, plan.best[0])]
     if plan.searched is not None:
         lines += ["", *_searched(plan)]
     return "\n".join(lines)
+
+
+def _layers(costs: ModelCosts) -> list[str]:
+    """A row for each kind of layer."""
+    kinds = Counter(map(id, costs.layers))
+    rows = [(f"of one {costs.sample}", "layers", "parameters", "forward", "saved for backward", "input")]
+    for layer in {id(layer): layer for layer in costs.layers}.values():
+        sizes = (layer.saved, layer.input)
+        numbers = (
+            spelled(layer.parameters, ""),
+            spelled(layer.flops, "FLOP"),
+            *(spelled(n, "B") for n in sizes),
+        )
+        rows.append((layer.name, str(kinds[id(layer)]), *numbers))
+    return table(rows)
 
 
 def _chosen(plan: Plan, best: Prediction) -> list[str]:

@@ -28,6 +28,8 @@ HEADS = ("num_heads", "n_head", "n_heads", "num_attention_heads", "nhead")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 CELLS = ("lstm_layer", "gru_layer", "rnn_layer")
 PRODUCTS = ("linear", "matmul", "attention", *CONVOLUTIONS, *CELLS)
+SPLIT, WHOLE = True, False  # what tensor parallelism divides, and what it does not
+Sides = dict[bool, float]
 SMALLEST = 2  # layers of one kind that count as repeated
 
 
@@ -110,17 +112,21 @@ def _repeated(module: Module, path: str) -> Iterator[tuple[str, Module]]:
         yield from _repeated(child, name)
 
 
+def _none() -> Sides:
+    return {SPLIT: 0.0, WHOLE: 0.0}
+
+
 @dataclass
 class _Segment:
     """What was counted of a layer, of the whole batch."""
 
     name: str
     block: bool
-    parameters: dict[str, float] = field(default_factory=lambda: {"split": 0.0, "whole": 0.0})
+    parameters: Sides = field(default_factory=_none)
     tensors: int = 0
     products: list[Product] = field(default_factory=list)
-    traffic: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
-    saved: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
+    traffic: Sides = field(default_factory=_none)
+    saved: Sides = field(default_factory=_none)
     kernels: int = 0
     input: float = 0.0
     exchanges: float = 0.0
@@ -129,10 +135,10 @@ class _Segment:
     def costs(self, batch: int) -> LayerCosts:
         """Of one sample."""
         return LayerCosts(
-            self.name, self.parameters["split"], self.parameters["whole"], 0, self.tensors,
+            self.name, self.parameters[SPLIT], self.parameters[WHOLE], 0, self.tensors,
             tuple(_of_one(product, batch) for product in self.products),
-            self.traffic[True] / batch, self.traffic[False] / batch, 0, self.kernels,
-            self.saved[True] / batch, self.saved[False] / batch, 0, self.input / batch,
+            self.traffic[SPLIT] / batch, self.traffic[WHOLE] / batch, 0, self.kernels,
+            self.saved[SPLIT] / batch, self.saved[WHOLE] / batch, 0, self.input / batch,
             self.exchanges, self.exchanged / batch / max(self.exchanges, 1), block=self.block,
         )  # fmt: skip
 
@@ -147,8 +153,8 @@ class _Segment:
             (self.traffic, other.traffic),
             (self.saved, other.saved),
         ):
-            for key, value in its.items():
-                mine[key] += value
+            for side, number in its.items():
+                mine[side] += number
 
 
 def _of_one(product: Product, batch: int) -> Product:
@@ -227,14 +233,14 @@ class _Recorder:
         results = [x for x in (made if isinstance(made, tuple) else (made,)) if isinstance(x, Tensor)]
         for x in (*taken, *results):
             self._note(x)
-        splits = self._count(op, taken, results)
+        splits, products = self._count(op, taken, results), op.name in PRODUCTS
         if splits:
             self.split.update(id(x._data) for x in results)
-        if not op.traits.view and op.name not in PRODUCTS:
+        if not op.traits.view and not products:
             moved = (*results, *results) if op.name == "embedding" else (*taken, *results)
             self.current.kernels += 1
             self.current.traffic[splits] += sum(map(self._nbytes, moved))
-        self._save()
+        self._save(results[0].shape if splits and results and not products else None)
         return made
 
     def _note(self, x: Tensor) -> None:
@@ -247,7 +253,7 @@ class _Recorder:
         parameter = _parameter(x)
         if parameter is not None and id(parameter) not in self.homes:
             self.homes[id(parameter)] = self.current
-            self.current.parameters["whole"] += parameter.numel()
+            self.current.parameters[WHOLE] += parameter.numel()
             self.current.tensors += 1
         elif parameter is not None and self.homes[id(parameter)] is not self.current and not self.open:
             if self.homes[id(parameter)].name == "inputs" and self.by_unit:
@@ -283,8 +289,8 @@ class _Recorder:
         home = self.homes[id(parameter)]
         if id(parameter) not in self.sharded:
             self.sharded.add(id(parameter))
-            home.parameters["whole"] -= parameter.numel()
-            home.parameters["split"] += parameter.numel()
+            home.parameters[WHOLE] -= parameter.numel()
+            home.parameters[SPLIT] += parameter.numel()
 
     def _exchange(self, x: Tensor, count: float) -> None:
         self.current.exchanges += count
@@ -295,7 +301,10 @@ class _Recorder:
         self.packed.append(x)
         return x
 
-    def _save(self) -> None:
+    def _save(self, split: Any) -> None:
+        """Count what an op saved.  split: the shape of a split result; what it is computed of, such as the
+        mask of a dropout, is split as well if it has the same.
+        """
         for x in self.packed:
             if _parameter(x) is not None or not x.ndim:
                 continue
@@ -306,7 +315,8 @@ class _Recorder:
             self.seen.add(id(x._data))
             before = self.counted.get(root, 0.0)
             self.counted[root] = min(before + self._nbytes(x), whole)
-            self.current.saved[id(x._data) in self.split] += self.counted[root] - before
+            here = id(x._data) in self.split or x.shape == split
+            self.current.saved[here] += self.counted[root] - before
 
     def _nbytes(self, x: Tensor) -> float:
         """Bytes of a tensor in the precision that is planned for."""
@@ -339,7 +349,7 @@ class _Recorder:
         """The costs, equal ones as one object."""
         for parameter in self.model.parameters():
             if id(parameter) not in self.homes:  # no op took it
-                self.segments[0].parameters["whole"] += parameter.numel()
+                self.segments[0].parameters[WHOLE] += parameter.numel()
         known: dict[LayerCosts, LayerCosts] = {}
         for segment in self.segments:
             if segment.name == "between":

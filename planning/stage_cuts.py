@@ -13,7 +13,7 @@ class Run(NamedTuple):
     """Equal layers in a row."""
 
     layer: LayerCosts
-    count: int
+    copies: int
 
 
 Chunk = tuple[Run, ...]
@@ -35,7 +35,7 @@ def cut(costs: ModelCosts, layout: Layout) -> list[list[Chunk]]:
     needed = max(parts - spare, 1) if parts > 2 else parts
     if len(blocks) < needed:
         raise PlanError(
-            f"plan(layout): a pipeline of {parts} parts needs as many repeated layers "
+            "plan(layout): a pipeline needs a repeated layer for each of its parts "
             f"({len(blocks)} < {needed})",
             f"model: {costs.name}",
             f"layout: {layout}",
@@ -90,7 +90,7 @@ def _runs(layers: Sequence[LayerCosts]) -> Chunk:
     runs: list[Run] = []
     for layer in layers:
         if runs and runs[-1].layer is layer:
-            runs[-1] = Run(layer, runs[-1].count + 1)
+            runs[-1] = Run(layer, runs[-1].copies + 1)
         else:
             runs.append(Run(layer, 1))
     return tuple(runs)

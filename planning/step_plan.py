@@ -18,6 +18,7 @@ from .recorded_costs import recorded
 from .step_time import Prediction, predict
 from .transformer_costs import transformer
 
+EVERY = 1 << 30  # devices of a node
 EACH = 8  # samples for each device, where no batch is named
 
 
@@ -58,6 +59,13 @@ class Plan:
                 "flops_per_sample": self.costs.flops, "tokens_per_sample": self.costs.tokens,
                 "precision": self.costs.precision.name, "notes": list(self.costs.notes),
             },
+            "layers": [
+                {
+                    "name": layer.name, "parameters": layer.parameters, "forward_flops": layer.flops,
+                    "saved_bytes": layer.saved, "input_bytes": layer.input,
+                }
+                for layer in self.costs.layers
+            ],
             "device": asdict(self.device),
             "mesh": {"per_node": self.mesh.per_node, "nodes": self.mesh.nodes},
             "batch": self.batch,
@@ -123,7 +131,9 @@ def plan(
     if costs.precision.peak not in device.peak:
         known = ", ".join(device.peak)
         raise PlanError(f"plan(precision): {device.name} has no {costs.precision.name}", f"it has: {known}")
-    shape = mesh if isinstance(mesh, Mesh) else Mesh.parse(mesh, device.per_node)
+    # processes that share a CPU are in one node, however many there are
+    near = EVERY if device.shared else device.per_node
+    shape = mesh if isinstance(mesh, Mesh) else Mesh.parse(mesh, near)
     states_of(optimizer)
     batch = EACH * shape.devices if batch is None else batch
     if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .accelerators import Accelerator
@@ -125,8 +125,10 @@ def predict(
     """A step of `batch` samples.  Raises PlanError where the layout does not suit mesh, model or batch."""
     micro_batches = suits(costs, layout, mesh, batch)
     if costs.precision.peak not in device.peak:
-        known = ", ".join(device.peak)
-        raise PlanError(f"plan(precision): {device.name} has no {costs.precision.name}", f"it has: {known}")
+        rates = ", ".join(device.peak)
+        raise PlanError(f"plan(precision): {device.name} has no {costs.precision.name}", f"it has: {rates}")
+    if device.shared and layout.overlap:  # the cores that copy are those that compute
+        layout = replace(layout, overlap=False)
     device = device.among(mesh.per_node)
     memory = fit(costs, layout, mesh, batch, optimizer)
     timer = LayerTimer(device, costs.precision, layout, mesh)
