@@ -32,13 +32,15 @@ def calibrate(threads: int | None = None) -> Accelerator:
     a, b = (Tensor(np.ones((SIDE, SIDE), np.float32)) for _ in range(2))
     products = 2 * SIDE**3 / least(lambda: ops.matmul(a, b))
     copied = bandwidth(threads)
-    small = Tensor(np.ones(16, np.float32))
+    small = Tensor(np.ones(16, np.float32)).requires_grad_()
 
-    def many() -> None:
+    def there_and_back() -> None:
+        x = small
         for _ in range(TRIPS):
-            ops.add(small, small)
+            x = ops.mul(x, small)
+        ops.sum(x).backward()
 
-    launch = least(many) / TRIPS
+    launch = least(there_and_back) / (3 * TRIPS)  # a backward counts as two kernels
     message = _message()
     # In a collective every byte is written by one process and read by another: a copy, of which both count.
     link = Link(copied / 2, message, message, share=1.0)

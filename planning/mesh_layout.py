@@ -41,7 +41,7 @@ class Mesh(NamedTuple):
 
         Raises PlanError for anything else, for zero, and where the last node would not be full.
         """
-        found = re.fullmatch(r"\s*(\d{1,7})(?:\s*[xX]\s*(\d{1,7}))?\s*", str(text))
+        found = re.fullmatch(r"\s*(\d{1,6})(?:\s*[xX]\s*(\d{1,6}))?\s*", str(text))
         if not found or 0 in (sizes := [int(size) for size in found.groups() if size is not None]):
             raise PlanError(
                 f"plan(mesh): devices of a node x nodes, both at least 1, not {text!r}",

@@ -84,14 +84,15 @@ def simulate(
 def _needs(
     rank: int, back: bool, chunk: int, micro: int, pp: int, chunks: int
 ) -> list[tuple[int, bool, int, int]]:
-    """What must have ended before: the part before, or after where it goes back."""
+    """What must have ended on other ranks: the part before, or after where it goes back.  Its own forward
+    a rank does before its backward by its order.
+    """
     place = chunk * pp + rank
     if not back:
         return [((place - 1) % pp, False, (place - 1) // pp, micro)] if place else []
-    own = (rank, False, chunk, micro)
     if place == pp * chunks - 1:
-        return [own]
-    return [own, ((place + 1) % pp, True, (place + 1) // pp, micro)]
+        return []
+    return [((place + 1) % pp, True, (place + 1) // pp, micro)]
 
 
 def closed_form(ranks: Sequence[float], chunks: int, micro_batches: int) -> float:

@@ -183,7 +183,6 @@ class _Recorder:
         self.seen: set[int] = set()  # arrays whose bytes were counted as saved
         self.counted: dict[int, float] = {}  # of each array: bytes of its views that were
         self.packed: list[Any] = []
-        self.weights = {id(parameter._data) for parameter in model.parameters()}
         self.homes: dict[int, _Segment] = {}  # of parameters
         self.divisors: set[int] = set()
         self.tied = 0.0
@@ -309,7 +308,7 @@ class _Recorder:
             if _parameter(x) is not None or not x.ndim:
                 continue
             root, whole = self.roots.get(id(x._data), (id(x._data), self._nbytes(x)))
-            if root in self.weights or id(x._data) in self.seen:
+            if id(x._data) in self.seen:
                 continue
             self.kept.append(x._data)
             self.seen.add(id(x._data))

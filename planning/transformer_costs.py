@@ -13,6 +13,8 @@ from typing import Any
 from .layer_costs import LayerCosts, ModelCosts, Precision, Product, precision_of
 from .mesh_layout import PlanError, assignments, flag, whole
 
+MOST = 100_000  # layers: each is looked at
+
 
 @dataclass(frozen=True)
 class Transformer:
@@ -46,6 +48,8 @@ class Transformer:
             value = getattr(self, field.name)
             if field.type == "int" and value < (0 if field.default == 0 else 1):
                 raise PlanError(f"transformer({field.name}): at least 1, not {value}")
+        if self.layers > MOST:
+            raise PlanError(f"transformer(layers): at most {MOST}, not {self.layers}")
         if self.attention not in ("fused", "stored"):
             raise PlanError(f"transformer(attention): fused or stored, not {self.attention!r}")
         if not self.head and self.hidden % self.heads:

@@ -61,6 +61,7 @@ TRANSFORMERS = {
     "missing": ("layers=2,hidden=8", "heads, vocab, seq must be given"),
     "unknown": (f"{TEXT},colour=1", "there is no 'colour'"),
     "zero": (TEXT.replace("layers=8", "layers=0"), r"transformer\(layers\): at least 1, not 0"),
+    "very_many": (TEXT.replace("layers=8", "layers=999999999999"), r"layers\): at most 100000, not"),
     "negative": (TEXT.replace("layers=8", "layers=-1"), "layers is a whole number, not '-1'"),
     "heads": (TEXT.replace("heads=8", "heads=7"), r"transformer\(heads\): must divide hidden \(7, 512\)"),
     "kv_heads": (f"{TEXT},kv_heads=3", r"kv_heads\): must divide heads \(3, 8\)"),

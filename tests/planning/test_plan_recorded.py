@@ -113,6 +113,19 @@ def test_convolutions_are_products():
     assert costs.parameters == 4 * 8 * 9 + 8 + 8 * 2 + 2
 
 
+def test_what_two_ops_save_is_counted_once():
+    """A product by itself of the first two columns of four: these, and not the two others."""
+
+    class Square(nn.Module):
+        def forward(self, x):
+            part = (x * 3.0)[:, :2]
+            return part * part + part.exp()
+
+    with lamina.device("meta"):
+        costs = recorded(Square(), lamina.empty(8, 4, requires_grad=True), precision="fp32")
+    assert sum(layer.saved for layer in costs.layers) == 4 * 2 + 4 * 2  # part, and its exponential
+
+
 def test_repeated_layers_are_children_of_the_outermost_lists():
     model = nn.Sequential(
         nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.ReLU(), nn.Linear(4, 4)

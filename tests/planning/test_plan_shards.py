@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from lamina.planning import DEVICES, Layout, Mesh, PlanError, predict, transformer
 from lamina.planning.layout_search import candidates, search
+from lamina.planning.rank_memory import rank_memory
+from lamina.planning.stage_cuts import cut
 from lamina.planning.step_time import KINDS, fit
 
 A100 = DEVICES["a100-80"]
@@ -45,9 +47,13 @@ def test_tensor_parallel_ranks_hold_norms_whole():
 
 
 def test_the_last_rank_of_a_pipeline_has_a_copy_of_a_tied_embedding():
-    apart = transformer(f"{TEXT},tied=0")
-    ranks = [fit(costs, Layout(pp=8), Mesh(8, 1), 8, "adamw") for costs in (GPT, apart)]
-    assert ranks[0].parameters == ranks[1].parameters
+    """As where it has logits of its own."""
+    layout, last = Layout(pp=8), []
+    for costs in (GPT, transformer(f"{TEXT},tied=0")):
+        last.append(rank_memory(costs, layout, cut(costs, layout)[7], 7, 8, 8).parameters)
+    assert last[0] == last[1] == 2 * (8192 * 512 + 2 * 512 + 12 * 512**2 + 13 * 512)
+    alone = fit(GPT, Layout(), Mesh(1, 1), 8, "adamw").parameters
+    assert alone == 2 * GPT.parameters
 
 
 def test_experts_are_spread_over_data_parallel_ranks():
@@ -174,7 +180,9 @@ def _suits(layout, mesh, batch):
 
 
 def test_what_is_too_large_says_by_how_much():
-    found = search(transformer("gpt3-175b"), A100, Mesh(8, 1), 64, "adamw")
-    assert not found.best and found.refused["needs more than 80 GB"]
+    costs, mesh = transformer("gpt3-175b"), Mesh(8, 1)
+    found = search(costs, A100, mesh, 64, "adamw")
+    assert not found.best and found.refused["needs more than 80 GB"] == found.tried
     layout, memory = found.nearest
-    assert memory.total > 80e9 and layout.devices == 8
+    least = min(fit(costs, each, mesh, 64, "adamw").total for each in candidates(costs, mesh, 64))
+    assert memory.total == least == fit(costs, layout, mesh, 64, "adamw").total > 80e9
