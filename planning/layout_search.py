@@ -73,7 +73,8 @@ def candidates(costs: ModelCosts, mesh: Mesh, batch: int) -> Iterator[Layout]:
     again = ["none", "full"]
     if any(layer.core_saved for layer in costs.layers):
         again.insert(1, "selective")
-    contexts = [c for c in (1, 2, 4, 8, 16, 32) if c == 1 or costs.tokens >= LONG * c // 2]
+    long = costs.tokens if any(layer.context for layer in costs.layers) else 0
+    contexts = [c for c in (1, 2, 4, 8, 16, 32) if c == 1 or long >= LONG * c // 2]
     stages = [p for p in divisors(mesh.devices) if p == 1 or p <= costs.blocks + 2]
     for tp, cp, pp in product(divisors(mesh.per_node), contexts, stages):
         if mesh.devices % (tp * cp * pp):

@@ -8,7 +8,7 @@ import lamina
 from lamina import nn
 from lamina.nn import functional as F
 from lamina.planning import Layout, PlanError, plan, recorded, transformer
-from lamina.planning.recorded_costs import repeated
+from lamina.planning.repeated_layers import repeated
 
 HEADS, HIDDEN, LAYERS, VOCAB, SEQ = 4, 64, 3, 500, 32
 
@@ -140,6 +140,13 @@ def test_a_recorded_model_is_planned_with_all_axes(pair):
     assert made.prediction.memory.total > 0 and set(made.prediction.sent) == {"tp", "pp", "dp"}
     with pytest.raises(PlanError, match=r"tp must divide heads \(8, 4\)"):
         plan(pair[0], mesh="8x1", device="h100", batch=16, layout="tp=8")
+
+
+def test_contexts_of_a_recorded_model_are_refused(pair):
+    with pytest.raises(
+        PlanError, match=r"cp needs a model whose keys .* \(2\)\n  describe it as a transformer"
+    ):
+        plan(pair[0], mesh="2x1", device="h100", batch=16, layout="cp=2")
 
 
 def test_a_model_with_values_is_refused():
