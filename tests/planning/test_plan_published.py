@@ -54,3 +54,17 @@ def test_this_machine_is_measured_and_planned_for():
     made = plan(text, mesh=4, device=device, batch=8, layout=Layout(dp=4))
     assert made.mesh == (4, 1) and made.costs.precision.name == "fp32"
     assert made.prediction.capacity == device.memory / 4 and made.prediction.links == {"dp": "within a node"}
+
+
+@pytest.mark.parametrize("row", published.TABLE_1, ids=lambda row: str(row[0]))
+def test_sizes_of_published_models_are_those_of_the_formula(row):
+    assert round(published.gpt(*row[1:4]).parameters / 1e9, 1) == row[0]
+
+
+@pytest.mark.parametrize("row", published.ITERATIONS, ids=lambda row: str(row[0]))
+def test_published_seconds_and_utilisation_fit_one_another(row):
+    """By the count of operations that plans use: to the digit that the paper prints."""
+    _, shape, pipeline, _, batch, _, _, seconds, utilisation = row
+    flops = published.gpt(*shape).flops * batch
+    rounding = 0.06 + 0.005 / seconds * utilisation  # of a share in %, and of seconds
+    assert abs(100 * flops / (seconds * 8 * pipeline * 312e12) - utilisation) < rounding
