@@ -226,6 +226,23 @@ def _is_key(key: Any) -> bool:
     return isinstance(key, (type(None), bool, str, int, float, tuple)) and not isinstance(key, Tensor)
 
 
+def as_json(value: Any, path: str) -> Any:
+    """What JSON says of a value that holds no tensor and no array.  Raises ArgumentError, which names `path`."""
+    writer = _Writer()
+    found = writer.write(value, path)
+    if writer.entries:
+        raise ArgumentError(f"save(obj): {path} holds a tensor where numbers and texts alone are taken")
+    return found
+
+
+def from_json(found: Any) -> Any:
+    """The value of which `as_json` said this.  Raises SavedFileError where it says nothing that it would."""
+    try:
+        return _Reader({}).read(found)
+    except RecursionError:
+        raise SavedFileError("load(): a value is nested too deeply") from None
+
+
 # ---- files -------------------------------------------------------------------------------------------------
 def _checksum(structure: str, entries: dict[str, tuple[str, list[int], Any]]) -> str:
     """CRC-32 over the structure and, in the order of their names, all entries with their types."""
@@ -256,19 +273,29 @@ def _file(
     raw: dict[str, tuple[str, list[int], Any]], metadata: dict[str, str] | None
 ) -> Iterator[bytes | memoryview]:
     """The parts of a safetensors file, in order."""
+    header, places = laid_out({name: (dtype, shape, len(data)) for name, (dtype, shape, data) in raw.items()},
+                              metadata)  # fmt: skip
+    yield header
+    for name in places:
+        yield raw[name][2]
+
+
+def laid_out(
+    entries: dict[str, tuple[str, list[int], int]], metadata: dict[str, str] | None
+) -> tuple[bytes, dict[str, int]]:
+    """The header of a safetensors file of entries (dtype, shape, bytes), and where in it each begins."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    places: dict[str, int] = {}
     end = 0
-    widest_first = sorted(raw, key=lambda name: -DTYPES[raw[name][0]].itemsize)  # so that all are aligned
-    for name in widest_first:
-        dtype_name, shape, data = raw[name]
-        begin, end = end, end + len(data)
-        header[name] = {"dtype": dtype_name, "shape": shape, "data_offsets": [begin, end]}
+    for name in sorted(entries, key=lambda name: -DTYPES[entries[name][0]].itemsize):  # so all are aligned
+        dtype_name, shape, size = entries[name]
+        places[name], end = end, end + size
+        header[name] = {"dtype": dtype_name, "shape": shape, "data_offsets": [places[name], end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += ENDING if metadata else b""
     text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name in widest_first:
-        yield raw[name][2]
+    head = len(text).to_bytes(8, "little") + text
+    return head, {name: len(head) + begin for name, begin in places.items()}
 
 
 def safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -1,0 +1,134 @@
+"""How the ranks of a checkpoint agree: each does a step, the first decides, all go on or all raise."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...ir.errors import ArgumentError
+from .failures import Failure, for_all
+
+PAUSES = (0.0002, 0.02)  # seconds between two looks for the others: the first, and the longest
+Said = TypeVar("Said")
+Decided = TypeVar("Decided")
+
+
+class Meeting(ABC):
+    """Ranks that say small things to each other.  Every method is called on all of them, in one order."""
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def gather(self, said: Any) -> list[Any] | None:
+        """What each rank said, by rank, on the first; None on the others."""
+
+    @abstractmethod
+    def broadcast(self, said: Any) -> Any:
+        """What the first rank said."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Wait for all."""
+
+    @abstractmethod
+    def apart(self) -> Meeting:
+        """The same ranks, for another thread: what is said there is not mixed up with what is said here.
+
+        Made at the first call, on all ranks.
+        """
+
+
+class Alone(Meeting):
+    """One process."""
+
+    rank, size = 0, 1
+
+    def gather(self, said: Any) -> list[Any]:
+        return [said]
+
+    def broadcast(self, said: Any) -> Any:
+        return said
+
+    def barrier(self) -> None:
+        pass
+
+    def apart(self) -> Meeting:
+        return self
+
+
+class ByCommunicator(Meeting):
+    """The ranks of an MPI communicator of mpi4py's.
+
+    They wait for each other asleep: a blocking call of MPI would keep a core busy while others still write.
+    """
+
+    def __init__(self, comm: Any):
+        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self._apart: ByCommunicator | None = None
+
+    def gather(self, said: Any) -> list[Any] | None:
+        self.barrier()
+        return self.comm.gather(said, root=0)
+
+    def broadcast(self, said: Any) -> Any:
+        self.barrier()
+        return self.comm.bcast(said, root=0)
+
+    def barrier(self) -> None:
+        request, (pause, longest) = self.comm.Ibarrier(), PAUSES
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
+
+    def apart(self) -> Meeting:
+        if self._apart is None:
+            self._apart = ByCommunicator(self.comm.Dup())
+        return self._apart
+
+
+def meeting_of(process_group: Any, no_dist: bool = False) -> Meeting:
+    """Who takes part.  Raises ArgumentError."""
+    if no_dist or process_group is None:
+        return Alone()
+    if isinstance(process_group, Meeting):
+        return process_group
+    raise ArgumentError(f"process_group: a group of processes, not {type(process_group).__name__}")
+
+
+def agree(
+    meeting: Meeting,
+    what: str,
+    step: Callable[[], Said],
+    decide: Callable[[list[Said]], Decided],
+) -> Decided:
+    """Do `step` on every rank, then on the first `decide` on what all returned; all get what it decided.
+
+    Where either raises on any rank, all raise: CheckpointException, or in one process the error itself; who
+    was interrupted raises that again once the others know.
+    """
+    said: Any = None
+    error: BaseException | None = None
+    try:
+        said = step()
+    except BaseException as caught:
+        error = caught
+    everyone = meeting.gather((said, None if error is None else Failure.of(error)))
+    decided: Any = None
+    failures: dict[int, Failure] = {}
+    if everyone is not None:
+        failures = {rank: failure for rank, (_, failure) in enumerate(everyone) if failure is not None}
+        if not failures:
+            try:
+                decided = decide([each for each, _ in everyone])
+            except BaseException as caught:
+                error = caught
+                failures = {0: Failure.of(caught)}
+    failures, decided = meeting.broadcast((failures, decided))
+    if not failures:
+        return decided
+    if error is not None and (meeting.size == 1 or not isinstance(error, Exception)):
+        raise error
+    raise for_all(what, failures) from error
