@@ -25,9 +25,7 @@ class Background:
         self._process = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[Any] | None = None
-        self._room: dict[
-            tuple[str, Box], np.ndarray
-        ] = {}  # copies of the last save, whose memory is used again
+        self._room: dict[tuple[str, Box], np.ndarray] = {}  # the last copies
 
     def wait(self) -> None:
         """Wait until the last save has ended, however it did."""

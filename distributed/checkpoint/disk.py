@@ -125,11 +125,14 @@ class Opened:
                 raise DamagedCheckpointError(f"load(): {self.path} became shorter while it was read")
             done += count
 
+    def close(self) -> None:
+        _closed(self.handle)
+
     def __enter__(self) -> Opened:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        _closed(self.handle)
+        self.close()
 
 
 def read_index(folder: str) -> bytes:

@@ -50,7 +50,7 @@ def entries_of(state_dict: Mapping[str, Any]) -> dict[str, Entry]:
         name = name_of(entry.path)
         if name in found:
             raise ArgumentValueError(
-                f"two values of the state dict have the name {name!r:.200}, which is their way joined by dots",
+                f"two values of the state dict have the name {name!r:.200}, their way joined by dots",
                 "rename one",
             )
         found[name] = entry

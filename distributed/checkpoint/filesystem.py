@@ -152,6 +152,14 @@ def wanted_of(stored: TensorStorageMetadata, into: Chunk) -> Iterator[Wanted]:
             yield Wanted(each, stored.properties.dtype, box, into)
 
 
+def room_for(stored: TensorStorageMetadata, name: str) -> np.ndarray:
+    """An array that a stored tensor fits into.  Raises DamagedCheckpointError for a shape that none has."""
+    try:
+        return np.empty(tuple(stored.size), stored.properties.dtype.numpy)
+    except ValueError:  # of no element, and beyond what NumPy counts
+        raise DamagedCheckpointError(f"load(): {name:.200} has a shape that no array has") from None
+
+
 class FileSystemReader:
     """Reads checkpoints from a folder, of each file the bytes that are wanted.
 
@@ -169,6 +177,14 @@ class FileSystemReader:
     def read_metadata(self) -> Metadata:
         """What the checkpoint holds.  Raises DamagedCheckpointError."""
         return index_text.from_bytes(read_index(self.path), self.path)
+
+    def require_files(self, metadata: Metadata) -> None:
+        """Hold the files against their sizes; what an index says takes then no more memory than they do.
+
+        Raises DamagedCheckpointError.
+        """
+        for file, size in metadata.files.items():
+            Opened(self.path, file, size).close()
 
     def verify(self, wanted: list[Wanted], files: Mapping[str, int]) -> dict[str, Stamp]:
         """Hold every block that is wanted against its hash; what tells of each file whether it stayed so.
@@ -189,7 +205,7 @@ class FileSystemReader:
                         if hash_of(block) != stored.hashes[number]:
                             raise DamagedCheckpointError(
                                 f"load(): {opened.path} was changed since it was saved",
-                                f"of {stored.key!r:.200}, bytes {begin} to {begin + len(block)} have another hash",
+                                f"of {stored.key!r:.200}, from byte {begin} on, the hash is another",
                             )
         return stamps
 

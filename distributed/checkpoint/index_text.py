@@ -102,7 +102,7 @@ def identity_of(start: bytes) -> str | None:
 
 
 def from_bytes(data: bytes, name: str) -> Metadata:
-    """What the text of an index says.  name: of the checkpoint, for errors.  Raises DamagedCheckpointError."""
+    """What the text of an index says; `name` is the checkpoint's.  Raises DamagedCheckpointError."""
     head = HEAD.match(data)
     if head is None or not data.endswith(TAIL):
         raise _damaged(name, "its index is none of Lamina's, or it is cut short")
@@ -159,7 +159,7 @@ class _Index:
         found = self.found
         if found["format"] != FORMAT or found["version"] != VERSION or found["block"] != BLOCK:
             raise self._refuse(
-                f"that it is {_short(found['format'])} {_short(found['version'])}, and {FORMAT} {VERSION} is known"
+                f"that it is {_short(found['format'])} {_short(found['version'])}, not {FORMAT} {VERSION}"
             )
         identity = found["id"]
         if type(identity) is not str or not re.fullmatch(r"[0-9a-f]{12}", identity):

@@ -56,7 +56,7 @@ def chunks_of(value: Any, name: str) -> tuple[Sizes, list[Chunk]]:
             raise ArgumentValueError(
                 f"{name}: a chunk must lie in its tensor, and have the sizes that it says",
                 f"tensor: {list(shape)}",
-                f"chunk: at {list(each.offsets)} of {list(each.sizes)}, which holds {list(each.tensor.shape)}",
+                f"chunk: at {list(each.offsets)} of {list(each.sizes)}, holds {list(each.tensor.shape)}",
             )
     return shape, chunks
 
@@ -123,8 +123,8 @@ class Metadata:
     """What a checkpoint holds.
 
     state_dict_metadata: by the names of the values, which are their ways joined by dots.
-    ways: by name.  arrays: which of the tensors were NumPy's arrays.  same: of a tensor that lies where another
-    does, the name of that one.  files: their sizes in bytes.
+    ways: by name.  arrays: which of the tensors were NumPy's arrays.  same: of a tensor that lies where
+    another does, the name of that one.  files: their sizes in bytes.
     """
 
     identity: str

@@ -47,7 +47,7 @@ class LoadPlanner:
 class DefaultLoadPlanner(LoadPlanner):
     """All that the state dict names.
 
-    allow_partial_load: what the checkpoint lacks stays as it is.  The others are PyTorch's and change nothing.
+    allow_partial_load: what the checkpoint lacks stays as it is.  The others are PyTorch's and mean nothing.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DefaultLoadPlanner(LoadPlanner):
 class Described:
     """What a rank says of an entry.
 
-    kind: tensor, array or value.  text: JSON of a value.  same: the name of a tensor that lies where this does.
+    kind: tensor, array or value.  text: JSON of a value.  same: the name of a tensor in the same place.
     dtype is None where the rank has no chunk.
     """
 
@@ -205,8 +205,8 @@ def _agreed(name: str, by_rank: dict[int, Described]) -> tuple[Described, int]:
             )
         if each.text != first.text:
             warn(
-                f"save(): {name} is {first.text:.60} on rank {rank} and {each.text:.60} on rank {other}; that "
-                f"of rank {rank} is saved. To save both, give each rank's a name of its own",
+                f"save(): {name} is {first.text:.60} on rank {rank} and {each.text:.60} on rank {other}; "
+                f"that of rank {rank} is saved. To save both, give each rank's a name of its own",
                 stacklevel=4,
             )
             break

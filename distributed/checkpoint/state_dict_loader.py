@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ...ir.errors import ArgumentError, StateError
 from ...runtime import modes
 from ...runtime.checkpoints import own_form
@@ -16,7 +14,7 @@ from ...runtime.tensor import tensor_of
 from . import index_text
 from .disk import read_index
 from .entries import Entry, entries_of, put_back, states_of
-from .filesystem import FileSystemReader, Wanted, wanted_of
+from .filesystem import FileSystemReader, Wanted, room_for, wanted_of
 from .meeting import agree, meeting_of
 from .metadata import (
     BytesStorageMetadata,
@@ -59,6 +57,7 @@ def load(
             raise ArgumentError(f"load(state_dict): a dict, not {type(state_dict).__name__}")
         if meeting.rank == 0:
             read.append(read_index(reader.path))
+            reader.require_files(index_text.from_bytes(read[0], reader.path))
 
     text = agree(meeting, "load", look, lambda everyone: read[0])
     plan: list[LoadPlan] = []
@@ -138,8 +137,7 @@ class LoadPlan:
 
     def _tensor(self, name: str, entry: Entry, stored: TensorStorageMetadata) -> None:
         if entry.kind == "array":
-            array = np.empty(tuple(stored.size), stored.properties.dtype.numpy)
-            self.values[name] = array
+            self.values[name] = array = room_for(stored, name)
             into = [Chunk((0,) * array.ndim, array.shape, tensor_of(array))]
         else:
             shape, into = chunks_of(entry.value, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -47,7 +47,8 @@ def save(
     modules, optimizers and others with a state_dict().  Values that are no tensors are those of the first
     rank that has them.  use_collectives: taken because scripts give it.
 
-    Raises CheckpointException on all ranks if any fails; in one process ArgumentError for what can't be saved.
+    Raises CheckpointException, on all ranks if any fails; in one process ArgumentError for what can't be
+    saved.
     """
     _refuse_recording("save")
     writer, asked = _arguments("save", checkpoint_id, storage_writer, planner)
@@ -71,19 +72,37 @@ def async_save(
     """Copy what this rank is to write, and write it in the background; training may go on at once.
 
     The copies' memory is used again by the next one, which first waits for this one to end.  What can't be
-    saved is refused at once; what goes wrong as it is written is raised by `.result()` of what is returned, and
-    by nothing else.  A process that ends waits for it.  Arguments as of `save`; async_checkpointer_type,
+    saved is refused at once; what goes wrong as it is written is raised by `.result()` of what is returned,
+    and by nothing else.  A process that ends waits for it.  Arguments as of `save`; async_checkpointer_type,
     async_stager and use_collectives are taken because scripts give them.
     """
     _refuse_recording("async_save")
     writer, asked = _arguments("async_save", checkpoint_id, storage_writer, planner)
-    meeting = meeting_of(process_group, no_dist)
+    return save_apart(state_dict, writer, asked, None if no_dist else process_group)
+
+
+def save_apart(
+    state_dict: Mapping[str, Any],
+    writer: FileSystemWriter,
+    planner: DefaultSavePlanner,
+    process_group: Any,
+    after: Callable[[], None] | None = None,
+) -> Future[Metadata]:
+    """`async_save`, and in the background `after` once it has succeeded."""
+    meeting = meeting_of(process_group)
     BACKGROUND.wait()
-    plan, chunks = _planned("async_save", meeting, state_dict, asked)
+    plan, chunks = _planned("async_save", meeting, state_dict, planner)
     apart = meeting.apart()
     copies: Chunks = {}
     agree(meeting, "async_save", lambda: copies.update(BACKGROUND.copied(chunks)), lambda everyone: None)
-    return BACKGROUND.start(lambda: _write(apart, writer, plan, copies))
+
+    def write() -> Metadata:
+        made = _write(apart, writer, plan, copies)
+        if after is not None:
+            after()
+        return made
+
+    return BACKGROUND.start(write)
 
 
 def _refuse_recording(name: str) -> None:

@@ -227,7 +227,7 @@ def _is_key(key: Any) -> bool:
 
 
 def as_json(value: Any, path: str) -> Any:
-    """What JSON says of a value that holds no tensor and no array.  Raises ArgumentError, which names `path`."""
+    """What JSON says of a value without tensors and arrays.  Raises ArgumentError, which names `path`."""
     writer = _Writer()
     found = writer.write(value, path)
     if writer.entries:
