@@ -10,9 +10,10 @@ from typing import Any
 
 from ...ir.errors import ArgumentValueError
 from ...ir.warned import warn
-from .disk import committed, remove_checkpoint, sweep
+from .disk import committed
 from .failures import CheckpointException, DamagedCheckpointError
 from .filesystem import FileSystemWriter, folder_of
+from .leftovers import remove_checkpoint, sweep
 from .meeting import agree, meeting_of
 from .metadata import Metadata
 from .planner import DefaultSavePlanner

@@ -17,10 +17,11 @@ from ...runtime import Tensor
 from ...runtime.checkpoints.own_form import laid_out
 from ...runtime.tensor import tensor_of
 from . import index_text
-from .disk import Opened, Scratch, Stamp, read_index, sync_folder, write_file
+from .disk import Opened, Stamp, read_index, sync_folder, write_file
 from .failures import DamagedCheckpointError
 from .index_text import BLOCK, hash_of
 from .metadata import Box, Chunk, ChunkStorageMetadata, Metadata, TensorStorageMetadata, volume
+from .scratch import Scratch
 from .slabs import Slab, blocks_of, overlap, slabs
 
 

@@ -43,8 +43,10 @@ def load(
     Stateful at the top gets its state by load_state_dict().  No code in a checkpoint is run.
 
     Everything is held against its hash before anything is changed, on all ranks: where one can't load, no
-    tensor of any has changed.  Raises DamagedCheckpointError for files, StateError for a state dict that does
-    not fit; on more than one rank CheckpointException.
+    tensor of any has changed, unless it is interrupted, or the disk fails, as it reads a second time.
+
+    Raises DamagedCheckpointError for files, StateError for a state dict that does not fit; on more than one
+    rank CheckpointException.
     """
     if modes.CHANGED:
         modes.tell("refuse", "distributed.checkpoint.load() read files")

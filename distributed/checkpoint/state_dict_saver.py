@@ -12,7 +12,7 @@ from ...ir.errors import ArgumentError
 from ...runtime import Size, Tensor, modes
 from . import index_text
 from .background import BACKGROUND
-from .disk import Scratch, told
+from .disk import told
 from .entries import states_of
 from .filesystem import FileSystemWriter
 from .meeting import Meeting, agree, meeting_of
@@ -25,6 +25,7 @@ from .metadata import (
     TensorStorageMetadata,
 )
 from .planner import Chunks, DefaultSavePlanner, SavePlan, SavePlanner, described, planned
+from .scratch import Scratch
 
 Written = tuple[dict[str, int], dict[tuple[str, Box], ChunkStorageMetadata]]
 
