@@ -204,9 +204,9 @@ class _Index:
     def _step(self, step: Any, what: str) -> str | int | At:
         if type(step) in (str, int):
             return step
-        ((kind, index),) = self._object(step, f"the way to {what}").items()
-        if kind not in ("at", "in"):
-            raise self._refuse(f"that the way to {what} goes by {_short(kind)}")
+        kind, index = next(iter(self._object(step, f"the way to {what}").items()), ("", 0))
+        if len(step) != 1 or kind not in ("at", "in"):
+            raise self._refuse(f"that the way to {what} goes by {_short(step)}")
         return At(self._number(index, f"the way to {what}"), kind == "in")
 
     def _tensor(self, entry: Mapping[str, Any], what: str) -> TensorStorageMetadata:
