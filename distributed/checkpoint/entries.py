@@ -41,9 +41,9 @@ def name_of(path: Path) -> str:
 def entries_of(state_dict: Mapping[str, Any]) -> dict[str, Entry]:
     """The entries of a nested state dict, by name.
 
-    Dicts are gone through, lists and tuples only where a tensor is in them: others are one value.  An empty
-    container is a value.  Raises ArgumentError for what can't be saved, ArgumentValueError for a name that
-    two have.
+    Dicts are gone through, lists and tuples only where a tensor or a dict is in them: others are one value.
+    An empty container is a value.  Raises ArgumentError for what can't be saved, ArgumentValueError for a name
+    that two have.
     """
     found: dict[str, Entry] = {}
     for entry in _walk(state_dict, (), frozenset()):
@@ -69,7 +69,7 @@ def _walk(value: Any, path: Path, outer: frozenset[int]) -> Iterator[Entry]:
                     "keys are strings and ints",
                 )
             yield from _walk(item, (*path, key), within)
-    elif isinstance(value, (list, tuple)) and _holds_tensor(value, 0):
+    elif isinstance(value, (list, tuple)) and _is_gone_through(value, 0):
         for i, item in enumerate(value):
             yield from _walk(item, (*path, At(i, isinstance(value, tuple))), within)
     elif is_tensor(value):
@@ -85,14 +85,13 @@ def _is_array(value: Any) -> bool:
     return type(value) is np.ndarray and dtypes.from_numpy_dtype(value.dtype) is not None
 
 
-def _holds_tensor(value: Any, depth: int) -> bool:
+def _is_gone_through(value: Any, depth: int) -> bool:
+    """Whether what is in a list is more than one value."""
     if depth > DEEPEST:
         return False  # refused where it is written
-    if isinstance(value, Mapping):
-        return any(_holds_tensor(each, depth + 1) for each in value.values())
     if isinstance(value, (list, tuple)):
-        return any(_holds_tensor(each, depth + 1) for each in value)
-    return is_tensor(value) or _is_array(value)
+        return any(_is_gone_through(each, depth + 1) for each in value)
+    return isinstance(value, Mapping) and bool(value) or is_tensor(value) or _is_array(value)
 
 
 def _require_memory(value: Any, name: str) -> None:

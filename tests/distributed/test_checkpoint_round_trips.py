@@ -86,7 +86,7 @@ def test_values_replace_those_there(tmp_path):
     array = np.zeros(4)
     into = {
         "step": 0, "betas": None, "deep": {"a": {3: {"b": [lamina.zeros(3, dtype=lamina.int64), 0]}}},
-        "pair": (lamina.ones(2), ()), "array": array, "list": [],
+        "pair": (lamina.ones(2), ()), "array": array, "list": [0, [0, {"a": 1}]],
     }  # fmt: skip
     dcp.load(into, checkpoint_id=tmp_path / "a")
     assert ranks.same(into, {k: STATE[k] for k in into})
