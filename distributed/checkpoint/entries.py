@@ -42,8 +42,9 @@ def entries_of(state_dict: Mapping[str, Any]) -> dict[str, Entry]:
     """The entries of a nested state dict, by name.
 
     Dicts are gone through, lists and tuples only where a tensor or a dict is in them: others are one value.
-    An empty container is a value.  Raises ArgumentError for what can't be saved, ArgumentValueError for a name
-    that two have.
+    An empty container is a value.
+
+    Raises ArgumentError for what can't be saved, ArgumentValueError for a name that two have.
     """
     found: dict[str, Entry] = {}
     for entry in _walk(state_dict, (), frozenset()):

@@ -62,6 +62,7 @@ REVIEWED = {
     ("profiler/sessions.py", "emit_nvtx"): "there is no state",
     ("facade/benchmark.py", "_on_threads"): "threads are given back within its try",
     ("facade/amp.py", "autocast"): "tests/runtime/test_interrupts.py; there is no state",
+    ("distributed/checkpoint/disk.py", "Opened"): "entering changes nothing; a file for reading",
     ("ir/own_files.py", "replacing"): "tests/runtime/test_own_form.py",
     ("runtime/compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
     ("jit/observe/sizes.py", "without_marks"): "marks are taken and put back within its try",
