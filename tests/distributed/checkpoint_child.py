@@ -62,6 +62,9 @@ def background(folder: str) -> None:
             elif isinstance(value, ranks.Shard):
                 for chunk in value.chunks:
                     chunk.tensor.fill_(-1)
+        for i in range(20):  # and talks to the other ranks
+            everyone = MEETING.broadcast(MEETING.gather(("train", i, RANK)))
+            assert everyone == [("train", i, rank) for rank in range(SIZE)], everyone
     saving.result(60)
     MEETING.barrier()
     assert checkpoints.steps() == [3, 4]

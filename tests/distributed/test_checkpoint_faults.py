@@ -217,11 +217,13 @@ def test_what_is_not_of_a_save_is_not_swept(tmp_path):
     (folder / "mine").write_text("precious")
     lock = json.dumps({"about": leftovers.OURS, "host": leftovers.host(), "pid": 999999999})
     (tmp_path / (folder.name + ".lock")).write_text(lock)
+    other = tmp_path / ".f.tmp-cccccccccccc.lock"  # of another program, which says as much of itself
+    other.write_text(lock.replace(leftovers.OURS, "mine"))
     elsewhere = tmp_path / ".e.tmp-bbbbbbbbbbbb.lock"
     elsewhere.write_text(lock.replace(leftovers.host(), "elsewhere"))
     dcp.save(OLD, checkpoint_id=tmp_path / "a")
     left = {p.name for p in tmp_path.iterdir()}
-    assert left == {*theirs, folder.name, folder.name + ".lock", elsewhere.name, "a"}
+    assert left == {*theirs, folder.name, folder.name + ".lock", elsewhere.name, other.name, "a"}
     assert (folder / "mine").read_text() == "precious"
     day = leftovers.DAY + 60
     os.utime(elsewhere, (os.stat(elsewhere).st_atime - day, os.stat(elsewhere).st_mtime - day))
@@ -257,3 +259,41 @@ def test_a_folder_where_one_may_not_write(tmp_path):
         target = str(tmp_path / "shut" / "a")
     with pytest.raises(dcp.CheckpointException, match=f"save\\(\\): {target} could not be written"):
         dcp.save(OLD, checkpoint_id=target)
+
+
+def test_what_is_renamed_is_on_the_disk_before(tmp_path, monkeypatch):
+    """The order that outlives the machine: files, their folder, the rename, the folder of the name."""
+    calls = []
+
+    def path_of(handle):
+        return os.readlink(f"/proc/self/fd/{handle}")
+
+    class Noting:
+        def __getattr__(self, name):
+            found = getattr(os, name)
+            if name == "fsync":
+                return lambda handle: (
+                    calls.append(("fsync", os.readlink(f"/proc/self/fd/{handle}"))),
+                    found(handle),
+                )
+            if name in ("rename", "replace"):
+                return lambda a, b: (calls.append(("rename", a, b)), found(a, b))
+            return found
+
+    for module in (disk, scratch):
+        monkeypatch.setattr(module, "os", Noting())
+    target = str(tmp_path / "runs" / "a")
+    dcp.save(OLD, checkpoint_id=target)
+    at = next(i for i, call in enumerate(calls) if call[0] == "rename")
+    folder = calls[at][1]
+    names = os.listdir(target)
+    before = [call[1] for call in calls[:at]]
+    assert {os.path.join(folder, name) for name in names} | {folder, str(tmp_path)} == set(before)
+    assert before[-1] == folder and calls[at + 1 :] == [("fsync", os.path.dirname(target))]
+    calls.clear()
+    dcp.save(NEW, checkpoint_id=target)  # over it: the files move first, and are there before the index is
+    kinds = [(call[0], os.path.basename(call[-1])[-5:]) for call in calls]
+    assert kinds[-4:] == [("rename", "nsors"), ("fsync", "a"), ("rename", ".json"), ("fsync", "a")]
+    calls.clear()
+    dcp.save(NEW, storage_writer=dcp.FileSystemWriter(target, sync_files=False))
+    assert not [call for call in calls if call[0] == "fsync"]

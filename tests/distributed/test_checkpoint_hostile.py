@@ -282,6 +282,19 @@ def test_texts_that_are_no_index(body, saved):
     assert state == {"a": 0}
 
 
+def test_bytes_of_bools_are_0_or_1(tmp_path):
+    """A file may hold any, and its hash be right: NumPy would compute with 7 as it is."""
+    dcp.save({"b": lamina.ones(4, dtype=lamina.bool)}, checkpoint_id=tmp_path)
+    file = data_file(tmp_path)
+    file.write_bytes(file.read_bytes()[:-4] + bytes([7, 0, 255, 1]))
+    good = index_text.hash_of(bytes([7, 0, 255, 1]))
+    rewritten(tmp_path, lambda index: index["entries"]["b"]["chunks"][0].update(hashes=[good]))
+    state = {"b": lamina.zeros(4, dtype=lamina.bool)}
+    dcp.load(state, checkpoint_id=tmp_path)
+    for found in (state["b"], read_whole(tmp_path)["b"]):
+        assert found.numpy().view(np.uint8).tolist() == [1, 0, 1, 1]
+
+
 def test_memory_is_not_taken_on_an_index_alone(saved, monkeypatch):
     """A file that is said to have 2**40 bytes is looked at before there is room for what it would hold."""
 

@@ -10,7 +10,7 @@ import pytest
 import lamina
 import lamina.distributed.checkpoint as dcp
 from lamina import nn, optim
-from lamina.distributed.checkpoint import disk, index_text, planner
+from lamina.distributed.checkpoint import disk, index_text, planner, slabs
 from lamina.distributed.checkpoint.format_utils import dcp_to_torch_save, read_whole, torch_save_to_dcp
 from lamina.ir import dtypes
 from lamina.ir.errors import ArgumentError, ArgumentValueError, StateError
@@ -249,6 +249,29 @@ def test_reads_no_more_than_the_blocks_of_its_rows(tmp_path, monkeypatch):
     index = (tmp_path / "a" / disk.INDEX).stat().st_size
     # Each of three rows to be hashed, which may lie across two blocks, and all three once more.
     assert sum(read) - index <= 4 * 1024 + 3 * 1024
+
+
+def test_slabs_are_the_rows_of_a_box(monkeypatch):
+    """Against an array, over random boxes: slabs hold the box, and of rows beside it none that are large."""
+    monkeypatch.setattr("lamina.distributed.checkpoint.slabs.BLOCK", 24)
+    monkeypatch.setattr("lamina.distributed.checkpoint.slabs.SLAB", 40)
+    apart = 0
+    for _ in range(500):
+        sizes = tuple(np.random.randint(1, 5, np.random.randint(0, 5)).tolist())
+        begin = tuple(int(np.random.randint(0, n)) for n in sizes)
+        extents = tuple(int(np.random.randint(1, n - b + 1)) for b, n in zip(begin, sizes, strict=True))
+        whole = np.arange(np.prod(sizes, dtype=int), dtype=np.int32)
+        read = np.full(whole.shape, -1, np.int32)
+        for slab in slabs.slabs(sizes, (begin, extents), 4):
+            part = slice(slab.begin // 4, (slab.begin + slab.size) // 4)
+            assert (read[part] == -1).all() and slab.size <= max(40, 4 * int(np.prod(sizes[1:], dtype=int)))
+            read[part] = whole[part]
+            apart += len(slab.prefix) > 1
+        box = tuple(slice(b, b + n) for b, n in zip(begin, extents, strict=True))
+        assert (read.reshape(sizes)[box] == whole.reshape(sizes)[box]).all()
+    assert apart > 100
+    few = [*slabs.slabs((4, 1000, 2), ((0, 10, 0), (4, 5, 2)), 4)]
+    assert sum(slab.size for slab in few) == 4 * 5 * 2 * 4  # not the 995 rows beside them
 
 
 def test_what_ranks_must_agree_on(tmp_path):

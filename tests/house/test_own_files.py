@@ -45,7 +45,7 @@ REVIEWED = {
     ("distributed/checkpoint/disk.py", "write_file", "os.open"): "a name in the save's own folder, O_EXCL",
     ("distributed/checkpoint/leftovers.py", "_taken", "os.open"): "a lock file, no link; it is only read",
     ("distributed/checkpoint/leftovers.py", "remove_checkpoint", "os.rmdir"): "if nothing else is in it",
-    ("distributed/checkpoint/leftovers.py", "remove_checkpoint", "os.unlink"): "our index, files that saves name so",
+    ("distributed/checkpoint/leftovers.py", "remove_checkpoint", "os.unlink"): "our index, files of saves",
     ("distributed/checkpoint/leftovers.py", "remove_files", "os.unlink"): "files of one save, by its number",
     ("distributed/checkpoint/leftovers.py", "remove_folder", "os.rmdir"): "if nothing else is in it",
     ("distributed/checkpoint/leftovers.py", "remove_folder", "os.unlink"): "the index in a save's own folder",
