@@ -5,7 +5,7 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
         f"{__name__} is a folder of Lamina's repository: write import lamina.distributed.checkpoint"
     )
 
-from . import format_utils, metadata, planner, state_dict, stateful
+from . import default_planner, format_utils, metadata, planner, state_dict, stateful
 from .checkpoints import Checkpoints
 from .failures import CheckpointException, DamagedCheckpointError
 from .filesystem import FileSystemReader, FileSystemWriter
