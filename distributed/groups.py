@@ -196,7 +196,7 @@ def new_group(
     if ranks is not None and not use_local_synchronization:
         chosen = tuple(sorted(chosen))
     _check_ranks("new_group", chosen, world.size)
-    number = world.number()
+    number = world.number_among(chosen) if use_local_synchronization else world.number()
     limit = world.channel.timeout if timeout is None else _seconds(timeout)
     channel = world.subset(chosen, number, limit)
     if channel is None:

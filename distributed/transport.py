@@ -8,6 +8,7 @@ collective can't take as it lies (another dim than the first, halves to be summe
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import sys
 import time
@@ -380,7 +381,7 @@ class World:
         self.board = Board(memory, near, self.rank)
         self.near, self.local_rank = near, near.index(self.rank)
         node.Barrier()
-        self.numbers = 0
+        self.numbers, self.numbers_among = 0, dict[tuple[int, ...], int]()
         self.trouble: str | None = None
         self.is_sound = True  # no collective was left undone
         self.channel = Channel(self, comm, tuple(range(self.size)), self.number(), timeout)
@@ -389,6 +390,12 @@ class World:
         """The next number of a group; all ranks count alike."""
         self.numbers += 1
         return self.numbers
+
+    def number_among(self, ranks: tuple[int, ...]) -> int:
+        """The same for a group that its own ranks alone make, and count."""
+        nth = self.numbers_among[ranks] = self.numbers_among.get(ranks, 0) + 1
+        digest = hashlib.blake2b(repr((ranks, nth)).encode(), digest_size=7).digest()
+        return 1 << 60 | int.from_bytes(digest, "little")
 
     def subset(self, ranks: tuple[int, ...], number: int, timeout: float) -> Channel | None:
         """A channel between some ranks; None on the others.  Those of `ranks` alone take part."""

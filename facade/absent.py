@@ -128,7 +128,6 @@ DISTRIBUTED = {
             ),
             _refusing("distributed.fsdp", _LATER, "fully_shard"),
         ),
-        ("checkpoint", (), {}),
         ("algorithms", (), {}),
         ("elastic", (), {}),
     )

@@ -6,8 +6,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ...ir.errors import ArgumentError
+from ..collectives import barrier
+from ..groups import ProcessGroup, default_group, is_initialized, new_group
+from ..objects import broadcast_object_list, gather_object
 from .failures import Failure, for_all
 
 PAUSES = (0.0002, 0.02)  # seconds between two looks for the others: the first, and the longest
@@ -89,13 +93,47 @@ class ByCommunicator(Meeting):
         return self._apart
 
 
+class ByGroup(Meeting):
+    """The ranks of a process group."""
+
+    def __init__(self, group: ProcessGroup):
+        self.group, self.rank, self.size = group, group.rank(), group.size()
+        self._apart: ByGroup | None = None
+
+    def gather(self, said: Any) -> list[Any] | None:
+        into = [None] * self.size if self.rank == 0 else None
+        gather_object(said, into, group=self.group, group_dst=0)
+        return into
+
+    def broadcast(self, said: Any) -> Any:
+        held = [said]
+        broadcast_object_list(held, group=self.group, group_src=0)
+        return held[0]
+
+    def barrier(self) -> None:
+        barrier(self.group)
+
+    def apart(self) -> Meeting:
+        if self._apart is None:
+            self._apart = ByGroup(new_group(self.group.ranks, use_local_synchronization=True))
+        return self._apart
+
+
+_BY_GROUP: WeakKeyDictionary[ProcessGroup, ByGroup] = WeakKeyDictionary()
+
+
 def meeting_of(process_group: Any, no_dist: bool = False) -> Meeting:
-    """Who takes part.  Raises ArgumentError."""
-    if no_dist or process_group is None:
-        return Alone()
+    """Who takes part: all ranks that joined, unless a group is said.  Raises ArgumentError."""
     if isinstance(process_group, Meeting):
         return process_group
-    raise ArgumentError(f"process_group: a group of processes, not {type(process_group).__name__}")
+    if no_dist or process_group is None and not is_initialized():
+        return Alone()
+    group = default_group() if process_group is None else process_group
+    if not isinstance(group, ProcessGroup):
+        raise ArgumentError(f"process_group: a group of processes, not {type(process_group).__name__}")
+    if group.size() == 1:
+        return Alone()
+    return _BY_GROUP.setdefault(group, ByGroup(group))
 
 
 def agree(
