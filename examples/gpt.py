@@ -1,7 +1,11 @@
 """A small GPT writes like Alice in Wonderland, character by character.
 
 Shows: embeddings, causal attention, AdamW with weight decay on matrices only, warm-up and a cosine schedule,
-gradient clipping, sampling.
+gradient clipping, sampling; and with --ddp data-parallel training:
+
+    mpiexec -n 4 python examples/gpt.py --ddp     (or: python -m lamina launch -n 4 examples/gpt.py --ddp)
+
+All ranks draw the same batches and take every fourth passage of each, so losses are those of one process.
 """
 
 import math
@@ -11,6 +15,7 @@ from curves import Curve
 from options import options
 
 import lamina as torch
+import lamina.distributed as dist
 from lamina import nn, optim
 from lamina.nn import functional as F
 
@@ -69,7 +74,7 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
-def loss_of(model: GPT, codes: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+def loss_of(model: nn.Module, codes: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(model(codes).flatten(0, 1), following.flatten())
 
 
@@ -83,12 +88,18 @@ def sample(model: GPT, book: Book, opening: str, length: int, temperature: float
 
 
 def main() -> None:
-    run = options(__doc__, usual=800, quick=25)
+    run = options(__doc__, usual=800, quick=25, on_ranks=True)
     torch.manual_seed(0)
     book = Book()
     model = GPT(len(book.alphabet))
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"{parameters:,} parameters, {len(book.train):,} characters to learn from")
+    rank, ranks, shared = 0, 1, model
+    if run.ddp:
+        dist.init_process_group()
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        shared = nn.parallel.DistributedDataParallel(model)
+    if rank == 0:
+        print(f"{parameters:,} parameters, {len(book.train):,} characters to learn from, on {ranks} ranks")
 
     matrices = [p for p in model.parameters() if p.ndim == 2]
     vectors = [p for p in model.parameters() if p.ndim != 2]
@@ -103,16 +114,24 @@ def main() -> None:
 
     @run.trace
     def step(codes: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-        loss = loss_of(model, codes, following)
+        loss = loss_of(shared, codes, following)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        loss = loss.detach()
+        if run.ddp:
+            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
         return loss
 
     for _ in range(run.steps):
-        curve.add(step(*book.batch(24, CONTEXT)).item(), run.steps)
+        codes, following = book.batch(24, CONTEXT)
+        loss = step(codes[rank::ranks], following[rank::ranks]).item()
+        if rank == 0:
+            curve.add(loss, run.steps)
+    if rank > 0:
+        return
 
     with torch.no_grad():
         final = loss_of(model, *book.passages(CONTEXT)).item()

@@ -165,7 +165,7 @@ def kill_alone(folder: Path, times: int, over: bool) -> None:
         removed(zygote)
         for pipe in (zygote.stdin, zygote.stdout, zygote.stderr):
             pipe.close()
-    assert int(out) >= told > times
+    assert int(out) >= told >= times
     assert left > times // 3  # else the kills came where nothing was under way
     # The next save has removed what the killed ones left.
     assert not [path for path in folder.rglob("*") if ".tmp-" in path.name]
