@@ -25,6 +25,7 @@ from ..ir.errors import DistributedError  # noqa: E402
 from . import rendezvous  # noqa: E402
 from .board import PART, Board  # noqa: E402
 from .waiting import QUICK, wait  # noqa: E402
+from .work import PROGRESS  # noqa: E402
 
 EAGER, BYTES_A_SECOND = 200e-6, 0.5e9  # how long a wait is eager: at least, and for so many bytes
 STOPPED = 5.0  # seconds after which a rank that is stopped is not waited for
@@ -427,6 +428,7 @@ class World:
         sys.stderr.flush()
         if self.trouble:
             self.abort(1)
+        PROGRESS.end()
         self.board.leave()
         request = MPI.COMM_WORLD.Ibarrier()
         wait(request.Test, EAGER, self._look_after_others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,7 @@ class Progress:
         self.lock = fork_safe_lock()
         self.thread: threading.Thread | None = None
         self.more = threading.Event()
+        self.ended = False
 
     def follow(self, work: Work) -> None:
         """Look at this one until it is done."""
@@ -155,9 +157,16 @@ class Progress:
                 self.thread.start()
         self.more.set()
 
+    def end(self) -> None:
+        """Look at nothing any more: MPI is about to be left."""
+        self.ended = True
+        self.more.set()
+        if self.thread is not None and self.thread.is_alive():
+            self.thread.join(1.0)
+
     def _run(self) -> None:
         pause, idle = PAUSE, 0
-        while True:
+        while not self.ended:
             with self.lock:
                 pending = list(self.pending)
             done = [work for work in pending if _is_over(work)]
@@ -166,7 +175,7 @@ class Progress:
                     self.pending = [work for work in self.pending if work not in done]
                 pause, idle = PAUSE, 0
             if pending:
-                threading.Event().wait(pause)
+                time.sleep(pause)
                 pause = min(pause * 1.1, LONGEST)
                 continue
             self.more.clear()
