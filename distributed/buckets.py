@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.ops import collectives as ops
 from ..ir.ops.join import cat
-from ..runtime import Tensor, no_grad, zeros_like
+from ..runtime import Tensor, no_grad
 from ..runtime.history import storage_of
 from ..runtime.places import here
 from ..runtime.tensor import wrap
@@ -122,7 +122,7 @@ class Averaging:
             bucket.future = self.hook(GradBucket(bucket, flat, bucket is self.buckets[-1]))
         elif is_recorded():
             with no_grad():
-                grads = [zeros_like(p) if p.grad is None else p.grad for p in bucket.parameters]
+                grads = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in bucket.parameters]
                 flat_grads = (
                     cat([g.reshape(-1) for g in grads], 0) if len(grads) > 1 else grads[0].reshape(-1)
                 )

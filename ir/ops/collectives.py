@@ -72,7 +72,7 @@ def _check_reduced(name: str, input: Type, reduce: str) -> None:
         raise DTypeError(f"{name}(reduce={reduce!r}): complex numbers have no order")
 
 
-def _parts(name: str, input: Type, dim: int, group: Group) -> int:
+def _parts(name: str, input: Type, dim: int, group: Group) -> Any:
     size = input.shape[dim]
     if size % len(group) != 0:
         raise ShapeError(

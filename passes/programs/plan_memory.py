@@ -96,7 +96,9 @@ class _Planner:
                     self.last[self.root[array]] = number
         for number, step in enumerate(self.steps):
             if is_meeting(step):  # it is read until somebody waits for what becomes of it
-                given, made = self.root[step.inputs[0]], self.root[step.outputs[0]]
+                (array,) = step.inputs
+                assert array is not None
+                given, made = self.root[array], self.root[step.outputs[0]]
                 self.last[given] = max(self.last[given], self.first_read(made, number))
         for array in program.results:
             self.last[self.root[array]] = self.end
