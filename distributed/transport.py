@@ -56,6 +56,7 @@ class Flight:
         of: tuple[int, ...] | None = None,
     ):
         self.channel, self.text, self.requests, self.of = channel, text, requests, of
+        self.begun, self.nbytes = time.perf_counter_ns(), nbytes
         self.eager_for = EAGER + nbytes / BYTES_A_SECOND
         self.after, self.keep, self.count = after, keep, channel.count
         self.error: BaseException | None = None
@@ -79,6 +80,8 @@ class Flight:
         """Put what arrived where it belongs."""
         if not self.done:
             self.done = True
+            if self.channel.world.log is not None:
+                self.channel.world.log.append((self.begun, time.perf_counter_ns(), self.nbytes))
             after, self.after, self.keep, self.requests = self.after, None, None, []
             if after is not None:
                 after()
@@ -384,6 +387,7 @@ class World:
         node.Barrier()
         self.numbers, self.numbers_among = 0, dict[tuple[int, ...], int]()
         self.trouble: str | None = None
+        self.log: list[tuple[int, int, int]] | None = None  # when what went began and came, and its bytes
         self.is_sound = True  # no collective was left undone
         self.channel = Channel(self, comm, tuple(range(self.size)), self.number(), timeout)
 
