@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -126,6 +128,8 @@ class Job:
             process.stderr.close()
             os.close(self._wake)
             os.close(self._waker)
+        if process.returncode < 0:  # Open MPI's leaves its folder behind when it is killed
+            shutil.rmtree(f"{tempfile.gettempdir()}/ompi.{process.pid}", ignore_errors=True)
         self._conclude(process.returncode)
 
     @property

@@ -164,7 +164,7 @@ def hosts_in(text: str) -> list[Host]:
 
 
 def _host(entry: str) -> Host:
-    found = re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,6}))?", entry.strip())
+    found = re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,6}))?", entry.strip())
     if found is None or found[2] is not None and int(found[2]) == 0:
         raise ArgumentValueError(f"a host is written name or name:ranks, not {entry!r}")
     return Host(found[1], int(found[2] or 1))

@@ -18,6 +18,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from typing import Any, NoReturn
 
 from . import frames, pmi_line, reaping, segments
@@ -61,18 +62,30 @@ def main(text: str) -> NoReturn:
         watcher = Watcher(settings, watched)
         try:
             status = watcher.run()
-        except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: what Open MPI reads by is a terminal
-                raise
+        except BaseException as error:
             status = watcher.abandon()
+            if getattr(error, "errno", None) not in (
+                errno.EPIPE,
+                errno.EIO,
+            ):  # EIO: Open MPI reads by a terminal
+                traceback.print_exc()
         os._exit(status)
     os.close(watched)
     _close_all_but(0, 1, 2, alive)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.kill(pid, signal.SIGTERM))
+        signal.signal(number, lambda *_: _have_end(pid))
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # MPICH's, when another rank has died
         signal.signal(number, signal.SIG_IGN)
     os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
+
+
+def _have_end(pid: int) -> None:
+    """Ask a process to end, also one that is stopped."""
+    try:
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            os.kill(pid, number)
+    except ProcessLookupError:
+        pass
 
 
 def _close_all_but(*kept: int) -> None:
@@ -177,8 +190,7 @@ class Watcher:
         if self._ending and self._deadline == float("inf"):
             self._segments |= segments.mapped(self.pid)
             self._deadline = now + PATIENCE
-            for number in (signal.SIGTERM, signal.SIGCONT):
-                os.kill(self.pid, number)
+            _have_end(self.pid)
         if now >= self._deadline:
             os.kill(self.pid, signal.SIGKILL)
         if self._stopped_at is not None and now - self._stopped_at > self._settings["stopped_after"]:
@@ -206,7 +218,7 @@ class Watcher:
             elif fd == self._starter:
                 self._starter, self._ending = -1, True
             elif fd == 1:
-                raise BrokenPipeError
+                raise BrokenPipeError(errno.EPIPE, "nobody reads what the rank writes")
         self._learn_of_children()
 
     def _hand_on(self, fd: int) -> bool:

@@ -37,10 +37,8 @@ def test_what_is_exported_is_read_again(there):
 @given(places())
 def test_every_launcher_says_the_same(there):
     """What one launcher says, the others do in their words: the same ranks and sizes come out."""
-    values = dict(
-        world_size=there.world_size, local_rank=there.local_rank, local_world_size=there.local_world_size,
-        node_rank=there.node_rank, nodes=there.nodes,
-    )  # fmt: skip
+    facts = ("world_size", "local_rank", "local_world_size", "node_rank", "nodes")
+    values = {fact: getattr(there, fact) for fact in facts}
     for names in FAMILIES:
         environ = {names.rank: str(there.rank), "SLURM_STEP_NUM_TASKS": str(there.world_size)}
         environ |= {getattr(names, f)[0]: str(v) for f, v in values.items() if getattr(names, f)}
