@@ -43,6 +43,7 @@ class Plan:
     """What a job is: `command`, each rank's own words, on so many ranks; see `watch_rank.command`.
 
     silence: seconds without a word of any rank that end the job, or None.  arguments: more of mpiexec's own.
+    environ: what mpiexec finds in its environment, beside this process's own, and its ranks of this machine.
     """
 
     launcher: Launcher
@@ -54,6 +55,7 @@ class Plan:
     stopped_after: float = 10.0
     silence: float | None = None
     arguments: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def words(self) -> list[str]:
         """mpiexec's command line."""
@@ -109,8 +111,8 @@ class Job:
         """Start the ranks and see them to their end.  Raises OSError where nobody reads what they write."""
         words = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *self.plan.words()]
         self._process = process = subprocess.Popen(
-            words, env=without_launchers(os.environ), stdin=_input(), stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
+            words, env=without_launchers(os.environ) | dict(self.plan.environ), stdin=_input(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert process.stdout is not None and process.stderr is not None
         try:

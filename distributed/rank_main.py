@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
     control, sizes, kind, *words = argv
     os.set_inheritable(int(control), False)
     here = _placed([int(size) for size in sizes.split(",")])
-    os.environ.update(exported(here))
+    if kind != "call":  # whose function is told its rank as an argument
+        os.environ.update(exported(here))
     # Line by line, as on a terminal: what a rank has printed is seen, whatever becomes of it.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
@@ -41,11 +42,11 @@ def main(argv: Sequence[str]) -> int:
         elif kind == "exec":
             os.execvp(words[0], words)
         else:
-            status = import_module(f"{ROOT}.distributed.spawn").run_call(words[0], here)
+            status = import_module(f"{ROOT}.distributed.spawn").run_call(words, here)
     except SystemExit as leaving:
         status = _status(leaving)
     except BaseException as error:  # the program's, whatever it is
-        _report(int(control), error)
+        _report(int(control), error, aloud=kind != "call")
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
     if status:
         _leave(status)
@@ -76,10 +77,11 @@ def _status(leaving: SystemExit) -> int:
     return 1
 
 
-def _report(control: int, error: BaseException) -> None:
-    """Print the traceback as Python would, and tell the watcher."""
+def _report(control: int, error: BaseException, aloud: bool) -> None:
+    """Print the traceback as Python would, if asked to, and tell the watcher."""
     told = describe(error)
-    sys.excepthook(type(error), error, error.__traceback__)
+    if aloud:
+        sys.excepthook(type(error), error, error.__traceback__)
     line = json.dumps(told).encode() + b"\n"
     try:
         os.write(control, line)
@@ -93,7 +95,10 @@ def describe(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not _is_ours(frame.filename)]
     frame = next(reversed(outside or frames), None)
-    text = "".join(traceback.format_exception(error))
+    trace = error.__traceback__
+    while outside and trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
     return {
         "error": last.partition("\n")[0][:1000],
         "place": f"{frame.filename}:{frame.lineno}" if frame is not None else "",
