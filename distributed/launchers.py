@@ -92,6 +92,7 @@ _KINDS = (
     (r"HYDRA|MPICH", "MPICH", MPICH),
     (r"^slurm", "Slurm", SLURM),
 )
+CHOSEN = "LAMINA_MPIEXEC"
 NONE = (
     "mpiexec is not here: it starts the ranks",
     "pip install 'lamina[mpi]' installs one; where MPI is installed, put its mpiexec on PATH",
@@ -99,13 +100,15 @@ NONE = (
 
 
 def find(path: str | None = None) -> Launcher:
-    """The launcher at a path; unless given, the mpiexec beside this Python, the one on PATH, or Slurm's srun.
+    """The launcher at a path, or at that of LAMINA_MPIEXEC; else one that is found.
 
-    srun only within an allocation.  Raises StateError where there is none, or one that is not known.
+    Looked for are the mpiexec beside this Python, the one on PATH, and within an allocation Slurm's srun.
+    Raises StateError where there is none, or one that is not known.
     """
+    path = path or os.environ.get(CHOSEN)
     candidates = [path] if path else _candidates()
     for candidate in candidates:
-        if candidate and (found := shutil.which(candidate)):
+        if found := shutil.which(candidate):
             return _identified(os.path.abspath(found))
     if path:
         raise StateError(f"no program to start ranks with at {path}")
@@ -114,7 +117,8 @@ def find(path: str | None = None) -> Launcher:
 
 def is_there() -> bool:
     """Whether `find` would find one, without asking what it is."""
-    return any(candidate and shutil.which(candidate) for candidate in _candidates())
+    chosen = os.environ.get(CHOSEN)
+    return any(shutil.which(candidate) for candidate in ([chosen] if chosen else _candidates()))
 
 
 def _candidates() -> list[str]:
@@ -139,7 +143,7 @@ def _identified(path: str) -> Launcher:
     raise StateError(
         f"{path} is no launcher of ranks that is known: MPICH's, Open MPI's, Intel MPI's, Slurm's",
         f"its --version says: {first}",
-        "name another one: --mpiexec PATH",
+        f"name another one: --mpiexec PATH, or {CHOSEN}=PATH",
     )
 
 

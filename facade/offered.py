@@ -66,7 +66,7 @@ REASONS = (
         "a part that nn and nn.functional are made of: call those",
     ),
     (
-        r"Tensor\.(is_shared|share_memory_|pin_memory|record_stream)",
+        r"Tensor\.(pin_memory|record_stream)",
         "memory is this process's alone",
     ),
     (

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
-from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.types import Device
 from ..runtime import Parameter, Tensor, modes, ops
 from ..runtime.compound import Compound
 from ..runtime.refusal import refuse
+from ..runtime.shared_memory import share
 from ..runtime.swapping import swap_tensors
 from . import hooks as hooking
 from . import state
@@ -444,18 +445,19 @@ class Module(Plain):
         return self._apply(lambda x: ops.empty(x.shape, dtype=x.dtype, device=device or x.device), recurse)
 
     def share_memory(self) -> Module:
-        """Refuse: tensors here can't be moved into memory that several processes write.
+        """Move parameters, their gradients and buffers, in place, into memory that other processes see.
 
-        Raises DeviceError.
+        Multiprocessing then hands the same memory to processes, and what one writes all see.
+        Raises DeviceError, StateError: see `Tensor.share_memory_`.
         """
-        if any(is_lazy(x) for x in (*self.parameters(), *self.buffers())):
+        tensors = [*self.parameters(), *self.buffers()]
+        if any(is_lazy(x) for x in tensors):
             raise ArgumentValueError(
                 "share_memory: can't share memory on an uninitialized parameter or buffer, nor on others"
             )
-        raise DeviceError(
-            f"{type(self).__name__}.share_memory(): Lamina's tensors can't move into shared memory",
-            "hand state_dict() to the other process, and back what it changed",
-        )
+        share([*tensors, *(x.grad for x in tensors if x.grad is not None)])
+        advance()
+        return self
 
     def cpu(self) -> Module:
         """Move to the CPU, in place."""

@@ -1,5 +1,5 @@
 """What tensors can do: every op as a method, Python's operators, in-place forms, hooks, and what indexing.py,
-conversion.py and copying.py say.
+conversion.py, copying.py and shared_memory.py say.
 
 Importing this module hangs them on `Tensor`.
 """
@@ -18,7 +18,7 @@ from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import RANK
 from ..ir.warned import warn
-from . import autograd, conversion, copying, indexing, modes, ops
+from . import autograd, conversion, copying, indexing, modes, ops, shared_memory
 from .calls import EAGER, eager, operator
 from .changes import advance_objects
 from .copying import _restored, _restored_nowhere  # noqa: F401 - earlier pickles name them here
@@ -381,6 +381,7 @@ def install() -> None:
         "is_pinned": lambda self, device=None: False,
         "is_same_size": _is_same_size,
         **indexing.METHODS, **conversion.METHODS, **copying.METHODS,
+        **shared_memory.METHODS,
     }  # fmt: skip
     for name, method in named.items():
         takes_more = type(method) is FunctionType and method.__code__.co_argcount > 1
