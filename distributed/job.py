@@ -130,7 +130,8 @@ class Job:
             process.stderr.close()
             os.close(self._wake)
             os.close(self._waker)
-        if process.returncode < 0:  # Open MPI's leaves its folder behind when it is killed
+        # Open MPI's leaves its folder behind when it is killed.
+        if process.returncode < 0 and self.plan.launcher.kind == "Open MPI":
             shutil.rmtree(f"{tempfile.gettempdir()}/ompi.{process.pid}", ignore_errors=True)
         self._conclude(process.returncode)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Iterable
 from importlib import import_module
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.errors import DeviceError, StateError
+from ..ir.locks import fork_safe_lock
 from . import modes
 from .changes import advance_contents, advance_objects
 from .history import storage_of
@@ -47,14 +47,7 @@ class Block(mmap.mmap):
 
 
 _blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()  # by the memory's inode
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=lambda: _renew_lock())
-
-
-def _renew_lock() -> None:
-    """Forget a lock that another thread of the parent held when it forked."""
-    global _lock
-    _lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def _mapped(descriptor: int, size: int) -> Block:
@@ -97,7 +90,7 @@ def share(tensors: Iterable[Tensor]) -> None:
     register()
     for x, start in zip(unshared.values(), starts):
         like = np.empty_like(x._data)  # its strides, without gaps
-        data = np.ndarray(like.shape, like.dtype, block, start, like.strides)  # type: ignore[call-overload]
+        data = np.ndarray(like.shape, like.dtype, block, start, like.strides)
         data[...] = x._data
         x._data = data
         storage_of(x).expose()  # what was computed of its values holds no longer than to the next call

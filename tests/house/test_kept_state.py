@@ -18,6 +18,7 @@ TABLE = "a table that is filled where modules are imported"
 REVIEWED = {
     "distributed/groups.py": "groups that were joined: recordings are of one `meeting.CARRIER`",
     "distributed/transport.py": KEPT,
+    "distributed/spawn.py": "the process that unlinks what is left, before a rank's function is called",
     "distributions/registry.py": "what it holds for a pair is read by a file that is interpreted",
     "exchange/onnx/opset/registry.py": TABLE,
     "ir/collector.py": "counts references, by which nothing is computed",
@@ -50,6 +51,7 @@ REVIEWED = {
     "runtime/places.py": TABLE,
     "runtime/printing.py": "set_printoptions is refused, texts of tensors are guarded by what is set",
     "runtime/return_types.py": KEPT,
+    "runtime/shared_memory.py": "memory that is mapped, by which nothing is computed",
     "runtime/sharing.py": "numbers jobs",
     "runtime/storage.py": COUNTS,
     "runtime/workers.py": "the pool of threads",
