@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,7 +60,7 @@ class Plan:
         """mpiexec's command line."""
         settings = {
             "rank": self.launcher.names.rank, "local_size": self.launcher.local_size,
-            "variables": dict(self.variables), "drop": [], "stopped_after": self.stopped_after,
+            "variables": dict(self.variables), "stopped_after": self.stopped_after,
             "command": list(self.command),
         }  # fmt: skip
         begin = self.launcher.command(self.ranks, self.hosts, self.nodes)
@@ -93,7 +92,7 @@ class Job:
         self._unpacker, self._noise = frames.Unpacker(), []  # type: frames.Unpacker, list[bytes]
         self._failures: list[Failure] = []
         self._decide_at, self._kill_at = float("inf"), float("inf")
-        self._end_wanted = threading.Event()
+        self._end_wanted = False  # no Event, whose lock a signal's handler might find taken by its own thread
         self._wake, self._waker = os.pipe()
         for fd in (self._wake, self._waker):
             os.set_blocking(fd, False)
@@ -101,7 +100,7 @@ class Job:
 
     def end(self) -> None:
         """Have all ranks end: each is asked to, and killed after a few seconds."""
-        self._end_wanted.set()
+        self._end_wanted = True
         try:
             os.write(self._waker, b".")
         except OSError:  # full, or the job is over
@@ -227,7 +226,7 @@ class Job:
         if now >= self._decide_at:
             self._decide_at = float("inf")
             self.end()
-        if self._end_wanted.is_set() and self._process is not None and self._process.poll() is None:
+        if self._end_wanted and self._process is not None and self._process.poll() is None:
             if self._kill_at == float("inf"):
                 self._kill_at = now + LAST_RESORT
                 self._process.terminate()
@@ -235,9 +234,9 @@ class Job:
                 self._process.kill()
 
     def _failed(self, failure: Failure) -> None:
-        if not self._failures and not self._end_wanted.is_set():
+        if not self._failures and not self._end_wanted:
             self._decide_at = time.monotonic() + GATHER
-        if not self._end_wanted.is_set():
+        if not self._end_wanted:
             self._failures.append(failure)
 
     # ---- the end ----
@@ -245,7 +244,7 @@ class Job:
         """Say which failure was the first, once all is quiet."""
         if self._failures:
             self.failure = self._filled(min(self._failures, key=lambda f: f.at))
-        elif not self._end_wanted.is_set() and (failure := self._unexplained(status)) is not None:
+        elif not self._end_wanted and (failure := self._unexplained(status)) is not None:
             self.failure = self._filled(failure)
 
     def _unexplained(self, status: int) -> Failure | None:

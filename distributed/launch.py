@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
             "name them, and start it on one of them alone: --hosts a:2,b:2",
         )
     sizes = [host.ranks for host in hosts] or [per_node] * nodes
-    variables = _variables(options, hosts)
+    variables = _variables(options, hosts, nodes)
     for restarts in range(options.max_restarts + 1):
         variables["TORCHELASTIC_RESTART_COUNT"] = str(restarts)
         plan = Plan(
@@ -137,7 +137,7 @@ def _hosts(options: argparse.Namespace) -> list[launchers.Host]:
     return found
 
 
-def _variables(options: argparse.Namespace, hosts: list[launchers.Host]) -> dict[str, str]:
+def _variables(options: argparse.Namespace, hosts: list[launchers.Host], nodes: int) -> dict[str, str]:
     """What all ranks find in their environment, beside their places."""
     port = options.master_port or (_free_port() if not hosts else 29500)
     variables = {
@@ -145,9 +145,10 @@ def _variables(options: argparse.Namespace, hosts: list[launchers.Host]) -> dict
         "MASTER_PORT": str(port), "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
         "TORCHELASTIC_RUN_ID": options.rdzv_id or secrets.token_hex(4),
     }  # fmt: skip
-    # Of the launchers, not all hand the environment on to other machines.
-    kept = ("PYTHON", "LAMINA_", "OMP_NUM_THREADS")
-    return {k: v for k, v in os.environ.items() if k.startswith(kept)} | variables
+    if hosts or nodes > 1:  # not all launchers hand the environment on to other machines
+        kept = ("PYTHON", "LAMINA_", "OMP_NUM_THREADS")
+        variables |= {k: v for k, v in os.environ.items() if k.startswith(kept)}
+    return variables
 
 
 def _free_port() -> int:

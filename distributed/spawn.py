@@ -11,6 +11,7 @@ import atexit
 import io
 import multiprocessing.context
 import multiprocessing.spawn
+import multiprocessing.util
 import os
 import sys
 import threading

@@ -44,9 +44,9 @@ FAREWELL = 15.0  # seconds in which the launcher ends everything once a rank fai
 def command(settings: dict[str, Any]) -> list[str]:
     """The command line of a rank's first process.
 
-    settings: `rank`, `local_size`, names of the variables that say them; `variables` to set; `drop`, names of
-    variables to unset; `stopped_after`, seconds; `command`, the rank's own, where {control} stands for the
-    descriptor that it may tell of its errors by.
+    settings: `rank`, `local_size`, names of the variables that say them; `variables` to set;
+    `stopped_after`, seconds; `command`, the rank's own, where {control} stands for the descriptor that it may
+    tell of its errors by.
     """
     return [sys.executable, "-I", "-S", "-c", _BEGIN, json.dumps(settings)]
 
@@ -151,7 +151,7 @@ class Watcher:
         settings = self._settings
         (out, out_end), (error, error_end), (control, control_end) = os.pipe(), os.pipe(), os.pipe()
         line = self._line = PmiLine(os.environ)
-        environ = {k: v for k, v in os.environ.items() if k not in settings["drop"]} | settings["variables"]
+        environ = dict(os.environ) | settings["variables"]
         if line.rank_end >= 0:
             environ[pmi_line.NAME] = str(line.rank_end)
         if "OMP_NUM_THREADS" not in environ:

@@ -151,16 +151,27 @@ def test_a_million_lines_arrive_in_order(launch):
 def test_output_comes_while_ranks_run(launch):
     """A line, and the beginning of one that was flushed: before the rank goes on."""
     program = """
-    import time
+    import os, time
     print("a line")
+    while not os.path.exists("seen"): time.sleep(0.01)
     print("a beginning", end="", flush=True)
     time.sleep(60)
     """
     begun = launch(program, "-n", "1", mpi=False)
-    assert begun.wait_for(b"beginning") == b"a line\na beginning"
+    assert begun.wait_for(b"line\n") == b"a line\n"
+    (begun.script.parent / "seen").touch()
+    assert begun.wait_for(b"beginning") == b"a beginning"
     begun.process.terminate()
     assert begun.finish()[0] == 128 + signal.SIGTERM
     assert begun.gone()
+
+
+def test_program_that_is_not_pythons():
+    words = ["-n", "2", "--no-python", "sh", "-c", "echo $RANK of $WORLD_SIZE; exit $RANK"]
+    done = subprocess.run([*LAUNCH, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert sorted(done.stdout.splitlines()) == ["0 of 2", "1 of 2"]
+    assert "rank 1 of 2" in done.stderr
 
 
 def test_lines_are_tagged(launch):
@@ -233,12 +244,12 @@ def test_stopped_rank_is_named(launch):
 
 
 def test_rank_that_is_stopped_for_a_moment_goes_on(launch):
-    program = "print('here', flush=True); time.sleep(1); print('done')"
-    begun = launch(program, "-n", "1", "--stopped-after", "30")
+    program = "print('here', flush=True); time.sleep(3); print('done')"
+    begun = launch(program, "-n", "1", "--stopped-after", "1.5")
     begun.wait_for(b"here")
     (pid,) = begun.rank_pids(1)
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.3)
+    time.sleep(0.2)
     os.kill(pid, signal.SIGCONT)
     status, out, error = begun.finish()
     assert (status, error) == (0, "")
@@ -313,6 +324,30 @@ def test_whoever_is_killed_between_nothing_is_left(launch, who):
     assert error.count("lamina launch:") == 1
     assert begun.gone()
     assert not segments_left(seen.decode() + out)
+
+
+@pytest.mark.parametrize("also", ["nobody", "watcher"])
+def test_kill_of_the_launcher_ends_what_ranks_started(launch, also):
+    """Nobody is left then who could look after them but the watchers, or the kernel."""
+    begun = launch("import subprocess; child = subprocess.Popen(['sleep', '300'])\n" + WAITS, "-n", "2")
+    seen = begun.wait_for(b"here")
+    pid = begun.rank_pids(2)[1]
+    watcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    os.kill(begun.process.pid, signal.SIGKILL)
+    if also == "watcher":
+        os.kill(watcher, signal.SIGKILL)
+    begun.finish()
+    until = time.monotonic() + 8
+    while (left := begun.processes()) and time.monotonic() < until:
+        if also == "watcher" and all("sleep 300" in line for line in left.values()):
+            break  # a rank's own child has nobody, once its watcher was killed
+        time.sleep(0.05)
+    assert not begun.processes("rank_main")
+    assert also == "watcher" or not left
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+    begun.gone()
+    assert not segments_left(seen.decode())
 
 
 def test_restarts(launch):
@@ -472,9 +507,9 @@ def test_wrong_options_are_refused(options, says):
 
 
 # ---- frames and lines ----
-PIECES = st.lists(
-    st.tuples(st.integers(0, 200), st.binary(max_size=30).map(lambda b: b * 700 + b)), max_size=6
-)
+ESCAPED = st.sampled_from([b"\x1d", b"\n", b"a\x1d\r", b"\x1dn"]).map(lambda b: b * 3000)
+BYTES = st.binary(max_size=30).map(lambda b: b * 700 + b)
+PIECES = st.lists(st.tuples(st.integers(0, 200), BYTES | ESCAPED), max_size=6)
 
 
 @given(

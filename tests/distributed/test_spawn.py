@@ -149,6 +149,16 @@ def test_what_cannot_be_pickled_is_refused_before_anything_starts(way):
         assert len(os.listdir("/proc/self/fd")) <= before + 1  # the tracker of resources
 
 
+def leave_a_process(rank, queue):
+    queue.put(subprocess.Popen(["sleep", "300"], start_new_session=True).pid)
+
+
+def test_what_a_rank_leaves_is_ended():
+    queue = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(leave_a_process, (queue,), nprocs=2)
+    assert not any(alive(queue.get()) for _ in range(2))
+
+
 def test_fork_goes_on_as_before():
     with pytest.raises(mp.ProcessExitedException) as refused:
         mp.start_processes(fail, ("exit",), nprocs=2, start_method="fork")
