@@ -1,7 +1,7 @@
 """The pieces of shared memory that an MPI leaves in /dev/shm when its ranks are killed.
 
-MPICH names them mpich_shm_…, Open MPI sm_segment.… or vader_segment.…; both unlink them when the ranks end
-as they should.  Only the standard library is used here: a watcher does not load Lamina.
+MPICH names them mpich_shm_…, UCX ucx_shm_posix_…, Open MPI sm_segment.… or vader_segment.…; all unlink them
+when the ranks end as they should.  Only the standard library is used here: a watcher does not load Lamina.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 
 FOLDER = "/dev/shm"
-NAMES = re.compile(r"(mpich_shm_|sm_segment\.|vader_segment\.|Intel_MPI_)[\w.+-]+$")
+NAMES = re.compile(r"(mpich_shm_|ucx_shm_posix_|sm_segment\.|vader_segment\.|Intel_MPI_)[\w.+-]+$")
 
 
 def mapped(pid: int) -> set[str]:

@@ -221,6 +221,7 @@ def test_exception_is_named_with_its_line(launch):
     assert "rank_main" not in error  # tracebacks begin at the program
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "status", "how"),
     [
@@ -306,6 +307,7 @@ def test_signal_to_the_launcher_ends_all(launch, number):
     assert not segments_left(seen.decode() + out)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("who", ["mpiexec", "proxy", "starter", "watcher"])
 def test_whoever_is_killed_between_nothing_is_left(launch, who):
     """mpiexec, its server on the machine, and the two processes that stand for a rank beside it."""
@@ -329,7 +331,10 @@ def test_whoever_is_killed_between_nothing_is_left(launch, who):
 @pytest.mark.parametrize("also", ["nobody", "watcher"])
 def test_kill_of_the_launcher_ends_what_ranks_started(launch, also):
     """Nobody is left then who could look after them but the watchers, or the kernel."""
-    begun = launch("import subprocess; child = subprocess.Popen(['sleep', '300'])\n" + WAITS, "-n", "2")
+    program = (
+        "import subprocess; child = subprocess.Popen(['sleep', '300']); signal.signal(15, signal.SIG_IGN)"
+    )
+    begun = launch(f"{program}\n{WAITS}", "-n", "2")
     seen = begun.wait_for(b"here")
     pid = begun.rank_pids(2)[1]
     watcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
@@ -424,6 +429,7 @@ def test_two_hundred_faults_at_random(launch):
 def test_no_mpiexec_is_explained(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(launchers.CHOSEN, raising=False)
     with pytest.raises(StateError) as refused:
         launchers.find()
     assert str(refused.value) == (

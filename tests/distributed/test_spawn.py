@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from multiprocessing.shared_memory import SharedMemory
 
 import pytest
 
@@ -39,6 +40,7 @@ def tell_world(rank, queue, text):
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
+    assert "RANK" not in os.environ  # as PyTorch's: the function is told
     queue.put((rank, comm.rank, comm.size, comm.allreduce(rank + 1), text, os.getpid()))
 
 
@@ -55,6 +57,27 @@ def test_one_process_is_one_rank():
     queue = mp.get_context("spawn").SimpleQueue()
     mp.spawn(tell_world, (queue, "y"))
     assert queue.get()[:5] == (0, 0, 1, 1, "y")
+    opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert not [path for path in opened if "lamina-call" in path]
+
+
+def write_into(rank, name):
+    memory = SharedMemory(name)
+    memory.buf[rank] = rank + 1
+    memory.close()
+
+
+def test_memory_of_the_parent_stays_when_a_rank_ends():
+    """It has a name, which a rank's own tracker of resources would take away."""
+    memory = SharedMemory(create=True, size=8)
+    try:
+        for _ in range(2):
+            mp.spawn(write_into, (memory.name,), nprocs=2)
+        assert bytes(memory.buf[:2]) == b"\1\2"
+        assert os.path.exists(f"/dev/shm/{memory.name}")
+    finally:
+        memory.close()
+        memory.unlink()
 
 
 def spawn_more(rank, queue):
@@ -104,6 +127,7 @@ def test_end_arrives_with_its_status(way, how, code, name):
     assert (error.exit_code, error.signal_name, error.error_index) == (code, name, 1)
     assert "process 1 terminated" in str(error) and (name or "exit code 7") in str(error)
     assert pickle.loads(pickle.dumps(error)).exit_code == code
+    assert mp.active_children() == []
 
 
 def wait_for_word(rank, queue, done):
@@ -186,6 +210,8 @@ if __name__ == "__main__":
     made = mp.spawn(work, (Held(), how != "plain"), nprocs=2, join=how == "plain", daemon=how == "daemon")
     if made is not None:
         print(*made.pids(), flush=True)
+    if how == "daemon":
+        sys.exit(5)  # what runs at exit ends them
     if how == "killed":
         sys.stdin.read()
     print("end", flush=True)
@@ -227,11 +253,12 @@ def test_no_process_outlives_its_parent(tmp_path, how):
         while any(alive(pid) for pid in pids) and time.monotonic() < until:
             time.sleep(0.05)
         assert not any(alive(pid) for pid in pids)
-        assert begun.returncode == (0 if how == "daemon" else -signal.SIGKILL)
+        assert begun.returncode == (5 if how == "daemon" else -signal.SIGKILL)
 
 
 def test_without_mpi_it_is_not_tried(monkeypatch, tmp_path):
     assert spawn.is_possible()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(launchers.CHOSEN, raising=False)
     assert not spawn.is_possible()
