@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from ..ir.errors import ArgumentValueError
 
+# In the environment of a rank: that the launcher's program runs it, and tells of its errors; that it failed.
+WATCHED, FAILED = "LAMINA_WATCHED_RANK", "LAMINA_FAILED_RANK"
+
 
 @dataclass(frozen=True)
 class Place:

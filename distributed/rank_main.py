@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, NoReturn
 
-from .environment import Place, exported, place
+from .environment import FAILED, WATCHED, Place, exported, place
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -29,6 +29,7 @@ def main(argv: Sequence[str]) -> int:
     """
     control, sizes, kind, *words = argv
     os.set_inheritable(int(control), False)
+    os.environ[WATCHED] = "1"
     here = _placed([int(size) for size in sizes.split(",")])
     if kind != "call":  # whose function is told its rank as an argument
         os.environ.update(exported(here))
@@ -116,6 +117,7 @@ def _leave(status: int) -> NoReturn:
 
     That would wait for the other ranks, which may wait for this one.
     """
+    os.environ[FAILED] = "1"
     try:
         atexit._run_exitfuncs()
     except BaseException:  # each has printed what it had to say

@@ -24,6 +24,7 @@ from mpi4py import MPI  # noqa: E402
 from ..ir.errors import DistributedError  # noqa: E402
 from . import rendezvous  # noqa: E402
 from .board import PART, Board  # noqa: E402
+from .environment import FAILED, WATCHED  # noqa: E402
 from .waiting import QUICK, wait  # noqa: E402
 from .work import PROGRESS  # noqa: E402
 
@@ -428,6 +429,9 @@ class World:
         """End this rank's part once all others have; the process's last act with MPI."""
         if MPI.Is_finalized() or os.getpid() != self.process:
             return
+        if FAILED in os.environ:  # it is not waited for, and waits for nobody
+            self.board.leave()
+            return
         sys.stdout.flush()
         sys.stderr.flush()
         if self.trouble:
@@ -461,6 +465,8 @@ def join(timeout: float) -> World:
 
     def told(kind: Any, error: Any, trace: Any) -> None:
         before(kind, error, trace)
+        if WATCHED in os.environ:
+            return  # the launcher ends the others, and says why
         if world.size > 1 and not MPI.Is_finalized() and os.getpid() == world.process:
             time.sleep(0.3)  # for those who will find the same error by themselves, and say so
             world.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
