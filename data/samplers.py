@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from ..ir import dtypes
+from ..ir import dtypes, meeting
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Generator, as_tensor
 from ..runtime.random import multinomial, randint, randperm
@@ -143,6 +143,7 @@ class WeightedRandomSampler(Sampler[int]):
 class DistributedSampler(Sampler[int]):
     """The share of indices that the process `rank` of `num_replicas` takes: every num_replicas-th one.
 
+    num_replicas, rank: of all ranks that `distributed.init_process_group` joined, unless given.
     shuffle: in an order that follows from `seed` and the epoch that `set_epoch` says, the same in all
     processes.  All shares are of one length: some indices come twice, or with `drop_last` some not at all.
     """
@@ -153,10 +154,14 @@ class DistributedSampler(Sampler[int]):
     ):  # fmt: skip
         require_method("DistributedSampler(dataset=…)", dataset, "__len__")
         if num_replicas is None or rank is None:
-            raise ArgumentValueError(
-                "DistributedSampler: there is no process group to ask for num_replicas and rank",
-                "pass both: how many processes share the dataset, and which of them this is",
-            )
+            if meeting.CARRIER is None:
+                raise ArgumentValueError(
+                    "DistributedSampler: there is no process group to ask for num_replicas and rank",
+                    "call distributed.init_process_group() first, or pass both: how many processes share "
+                    "the dataset, and which of them this is",
+                )
+            num_replicas = len(meeting.everyone()) if num_replicas is None else num_replicas
+            rank = meeting.own_rank() if rank is None else rank
         require_count("DistributedSampler(num_replicas=…)", num_replicas)
         if not isinstance(rank, int) or not 0 <= rank < num_replicas:
             raise ArgumentValueError(

@@ -8,6 +8,10 @@
     dist.all_reduce(x)                  # every rank has the sum
 
 Ranks talk through MPI: `pip install 'lamina[mpi]'`.
+
+Each rank has its own generators.  After `lamina.manual_seed(0)` on all of them they draw the same numbers, as
+parameters that begin alike want it; `lamina.manual_seed(1 + dist.get_rank())` once the model is made gives
+each rank a stream of its own, as dropout wants it.  Orders of samples follow from a sampler's own seed.
 """
 
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name

@@ -96,7 +96,10 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Call the module; the backward of what it returns averages gradients, unless in `no_sync`."""
         syncs = self.require_backward_grad_sync
-        self._reducer.call_begins(syncs and is_grad_enabled(), syncs and self.broadcast_buffers)
+        reducer = self._reducer
+        # Gone through here, where a recorder sees which tensors they are.
+        following = list(reducer.buffers) if syncs and self.broadcast_buffers else []
+        reducer.call_begins(syncs and is_grad_enabled(), following)
         return self.module(*inputs, **kwargs)
 
     @contextmanager

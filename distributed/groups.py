@@ -86,6 +86,9 @@ _STATE = _State()
 class _Carrier:
     """What ops reach other ranks by: the channel of their group."""
 
+    def __init__(self, everyone: tuple[int, ...], rank: int):
+        self.everyone, self.rank = everyone, rank
+
     def start(self, kind: str, attrs: Any, inputs: Any, outputs: Any, ahead: bool = False) -> Any:
         flight = channel_of(attrs["group"], kind).start(kind, attrs, inputs, outputs)
         return followed(Work(flight), outputs[0].nbytes) if ahead else flight
@@ -146,7 +149,7 @@ def init_process_group(
     _STATE.default = default
     _STATE.groups["0"] = default
     _STATE.carried[default.ranks] = world.channel
-    _enter(_Carrier())
+    _enter(_Carrier(default.ranks, world.rank))
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:

@@ -72,8 +72,10 @@ class Reducer:
                 work.wait()
 
     # ---- a step
-    def call_begins(self, syncs: bool, buffers: bool) -> None:
-        """Make ready for a call of the module.  syncs: gradients are to be averaged.  buffers: they follow.
+    def call_begins(self, syncs: bool, following: Sequence[Tensor]) -> None:
+        """Make ready for a call of the module.
+
+        syncs: gradients are to be averaged.  following: the buffers that become the first rank's.
 
         Raises DistributedError where the backward before left gradients out.
         """
@@ -87,8 +89,8 @@ class Reducer:
             )
         if self.joining is not None and syncs:
             self.joining.others_wait()
-        if buffers and self.buffers:
-            self.same_as_first(self.buffers)
+        if following:
+            self.same_as_first(following)
         self.syncing = syncs
         if syncs:
             self.averaging.begin()

@@ -11,7 +11,20 @@ from types import ModuleType
 from typing import Any
 
 from .. import nn
-from ..nn import activation, attention, containers, conv, dropout, linear, loss, norm, pooling, sparse, vision
+from ..nn import (
+    activation,
+    attention,
+    containers,
+    conv,
+    dropout,
+    linear,
+    loss,
+    norm,
+    pooling,
+    sparse,
+    sync_batch_norm,
+    vision,
+)
 from ..nn.hooks import Shown
 from .private import OF_MODULES
 
@@ -64,7 +77,7 @@ vars(modules).update({key: value for key, value in vars(nn).items() if isinstanc
 FAMILIES = {
     "activation": _family("activation", activation, MultiheadAttention=nn.MultiheadAttention),
     "adaptive": nn.adaptive,
-    "batchnorm": _family("batchnorm", norm, nn.lazy, _NormBase=norm._ByChannel),
+    "batchnorm": _family("batchnorm", norm, sync_batch_norm, nn.lazy, _NormBase=norm._ByChannel),
     "channelshuffle": _family("channelshuffle", vision),
     "container": _family("container", containers),
     "conv": _family("conv", conv, nn.lazy, _ConvNd=conv._Conv, _ConvTransposeNd=conv._ConvTranspose),

@@ -27,7 +27,13 @@ class Pending(Protocol):
 
 
 class Carrier(Protocol):
-    """What carries arrays between processes."""
+    """What carries arrays between processes.
+
+    everyone: all ranks of the job.  rank: this process's number among them.
+    """
+
+    everyone: Group
+    rank: int
 
     def start(
         self, kind: str, attrs: Mapping[str, Any], inputs: Arrays, outputs: Arrays, ahead: bool = False
@@ -46,6 +52,16 @@ def enter(carrier: Carrier | None) -> None:
     """Let collectives run by `carrier` from now on; None: there are no other processes any more."""
     global CARRIER
     CARRIER = carrier
+
+
+def everyone() -> Group:
+    """All ranks that this process has joined; itself alone where it has joined none."""
+    return (0,) if CARRIER is None else CARRIER.everyone
+
+
+def own_rank() -> int:
+    """This process's number among `everyone`."""
+    return 0 if CARRIER is None else CARRIER.rank
 
 
 def carrier_for(kind: str, group: Group) -> Carrier:

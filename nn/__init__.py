@@ -104,7 +104,6 @@ from .norm import (
     LayerNorm,
     LocalResponseNorm,
     RMSNorm,
-    SyncBatchNorm,
 )
 from .padding import (
     CircularPad1d,
@@ -149,6 +148,7 @@ from .pooling import (
 )
 from .rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from .sparse import Embedding, EmbeddingBag
+from .sync_batch_norm import SyncBatchNorm
 from .vision import (
     ChannelShuffle,
     Fold,

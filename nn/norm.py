@@ -339,54 +339,6 @@ class LocalResponseNorm(Module):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-class SyncBatchNorm(_BatchNorm):
-    """Batch norm over the batches of all processes, of which there is this one: a BatchNorm of any rank.
-
-    Shapes: [N, C, ...] -> the same.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
-        self.process_group = process_group
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.ndim < 2:
-            raise ShapeError(
-                f"SyncBatchNorm takes an input of at least 2 dimensions, not {input.ndim}",
-                f"input: {input._meta}",
-            )
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with every BatchNorm in it replaced by a SyncBatchNorm with the same state."""
-        made = module
-        if isinstance(module, _BatchNorm):
-            made = cls(
-                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
-                process_group, bias=module.bias is not None,
-            )  # fmt: skip
-            if module.affine:
-                made.weight, made.bias = module.weight, module.bias
-            for name, buffer in module._buffers.items():
-                setattr(made, name, buffer)
-            made.training = module.training
-        for name, child in module.named_children():
-            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return made
-
-
 class CrossMapLRN2d(Module):
     """Divide by (k + alpha / size * sum of squares over neighbouring channels) ** beta.
 
