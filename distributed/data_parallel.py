@@ -111,6 +111,14 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def buffers_follow(self) -> None:
+        """Give the buffers the first rank's values, as a forward would; for schedules of several forwards."""
+        self._reducer.same_as_first(self._reducer.buffers)
+
+    def average_next_backward(self) -> None:
+        """Let the next backward average gradients, whatever its forward was called in."""
+        self._reducer.call_begins(True, [])
+
     @contextmanager
     def join(
         self,
