@@ -57,11 +57,30 @@ def all_to_all(tensor: Tensor, split_dim: int = 0, cat_dim: int = 0, group: Any 
     return ops.all_to_all(tensor, split_dim, cat_dim, _ranks("all_to_all", group))
 
 
+def all_to_all_parts(
+    tensor: Tensor, sent: Sequence[int], received: Sequence[int], dim: int = 0, group: Any = None
+) -> Tensor:
+    """The parts that all ranks have for this one, of sizes `received`; `sent` are those for them."""
+    return ops.all_to_all_parts(tensor, sent, received, dim, _ranks("all_to_all_parts", group))
+
+
+def all_to_all_by_sizes(tensor: Tensor, received: Any = None, sent: Any = None, group: Any = None) -> Tensor:
+    """`all_to_all_parts` along the first dim; sizes that are not said are equal parts."""
+    if received is None and sent is None:
+        return all_to_all(tensor, 0, 0, group)
+    ranks = _ranks("all_to_all", group)
+    even = [tensor.shape[0] // len(ranks)] * len(ranks)
+    return ops.all_to_all_parts(
+        tensor, even if sent is None else sent, even if received is None else received, 0, ranks
+    )
+
+
 def permute_ranks(tensor: Tensor, pairs: Sequence[tuple[int, int]], group: Any = None) -> Tensor:
     """The tensor of rank a on rank b, for each (a, b) of `pairs`; zeros where none comes."""
     return ops.permute_ranks(tensor, tuple(pairs), _ranks("permute_ranks", group))
 
 
 __all__ = [
-    "all_gather", "all_reduce", "all_to_all", "broadcast", "permute_ranks", "reduce", "reduce_scatter",
+    "all_gather", "all_reduce", "all_to_all", "all_to_all_parts", "broadcast", "permute_ranks", "reduce",
+    "reduce_scatter",
 ]  # fmt: skip

@@ -27,8 +27,8 @@ def reduce_scatter_tensor(self: Tensor, reduceOp: str, scatter_dim: int, group: 
 def all_to_all_single(
     self: Tensor, output_split_sizes: Any, input_split_sizes: Any, group: Any, tag: str = ""
 ) -> Tensor:
-    """The parts that all ranks have for this one, all of one size."""
-    return functional.all_to_all(self, 0, 0, group)
+    """The parts that all ranks have for this one; of one size unless sizes are said."""
+    return functional.all_to_all_by_sizes(self, output_split_sizes, input_split_sizes, group)
 
 
 def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import math
 import os
 import sys
 import time
@@ -283,6 +284,20 @@ class Channel:
 
         return [self.comm.Ialltoall(_raw(sent), _raw(parts))], after, (sent, parts)
 
+    def _all_to_all_parts(
+        self, input: np.ndarray, output: np.ndarray, dim: int, sent: tuple, received: tuple, **_: Any
+    ) -> tuple:
+        rows = np.ascontiguousarray(np.moveaxis(input, dim, 0))
+        joined = output if dim == 0 else np.empty((sum(received), *rows.shape[1:]), rows.dtype)
+        row = rows.itemsize * math.prod(rows.shape[1:])
+
+        def after() -> None:
+            np.copyto(output, np.moveaxis(joined, 0, dim))
+
+        given = [_raw(rows), [n * row for n in sent]]
+        request = self.comm.Ialltoallv(given, [_raw(joined), [n * row for n in received]])
+        return [request], None if dim == 0 else after, (rows, joined)
+
     def _permute_ranks(self, input: np.ndarray, output: np.ndarray, pairs: tuple, **_: Any) -> tuple:
         own, requests = self.ranks[self.rank], []
         sources = [a for a, b in pairs if b == own]
@@ -518,6 +533,7 @@ def _widened(input: np.ndarray, output: np.ndarray, reduce: str, ranks: int) -> 
 
 
 _SPELLED: dict[tuple, str] = {}
+_OWN = ("group", "sent", "received")  # what is no part of what ranks agree on
 
 
 def _kind(array: np.ndarray) -> str:
@@ -527,8 +543,8 @@ def _kind(array: np.ndarray) -> str:
 def _spelled(kind: str, attrs: Mapping[str, Any], input: np.ndarray) -> str:
     key = kind, input.dtype, input.shape, *attrs.values()
     if (text := _SPELLED.get(key)) is None:
-        said = [f", {name}={value}" for name, value in attrs.items() if name != "group"]
-        text = f"{kind}({_kind(input)}{''.join(said)})"
+        said = [f", {name}={value}" for name, value in attrs.items() if name not in _OWN]
+        text = f"{kind}({input.dtype.name if 'sent' in attrs else _kind(input)}{''.join(said)})"
         if len(_SPELLED) < 4096:
             _SPELLED[key] = text
     return text

@@ -324,7 +324,7 @@ def _leading(call: Call) -> tuple:
     return found
 
 
-@rule("all_gather", "reduce_scatter", "all_to_all")
+@rule("all_gather", "reduce_scatter", "all_to_all", "all_to_all_parts")
 def _between_ranks(call: Call) -> tuple:
     dims = {name: dim + 1 for name, dim in call.attrs.items() if name.endswith("dim")}
     return call.run(call.values, **dims)

@@ -104,8 +104,9 @@ publish(FUNCTIONS["mm"], "mm", "spmm", "dsmm")  # as products of sparse matrices
 
 # Functions of operators that only the machinery uses, and of what is a method alone in PyTorch.
 _WITHIN = frozenset((
-    "all_gather", "all_reduce", "all_to_all", "attention", "attention_backward", "avg_pool_grad",
-    "band_scan", "basic_index", "batch_norm_eval", "batch_norm_train", "binary_cross_entropy_elements",
+    "all_gather", "all_reduce", "all_to_all", "all_to_all_parts", "attention", "attention_backward",
+    "avg_pool_grad", "band_scan", "basic_index", "batch_norm_eval", "batch_norm_train",
+    "binary_cross_entropy_elements",
     "broadcast", "cast", "col2im", "constant_pad", "contiguous", "conv_input_grad", "conv_weight_grad",
     "copy", "ctc_paths", "dequantize_affine", "expand", "expand_as", "getitem", "gru_gates", "gru_layer",
     "gru_layer_backward", "im2col", "indefinite_minor", "index", "int_conv1d", "int_conv2d", "int_matmul",

@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.ops.join import stack
 from ...runtime import Tensor
 from .. import functional as with_gradients
-from ..functional import all_reduce, broadcast, reduce
+from ..functional import all_reduce, all_to_all_by_sizes, broadcast, reduce
 from ..groups import get_group_rank, get_rank, get_world_size
 from ..reduce_op import ReduceOp
 
@@ -50,8 +50,8 @@ def all_to_all_single(
     output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
     group: Any = None,
 ) -> Tensor:  # fmt: skip
-    """The parts that all ranks have for this one, one behind the other, all of one size."""
-    return with_gradients.all_to_all(input, 0, 0, group)
+    """The parts that all ranks have for this one, one behind the other; of one size unless sizes are said."""
+    return all_to_all_by_sizes(input, output_split_sizes, input_split_sizes, group)
 
 
 __all__ = [

@@ -6,6 +6,7 @@
     all_gather       every rank gets all, one behind the other along a dim
     reduce_scatter   every rank gets its part of the sum
     all_to_all       every rank gives each other one a part
+    all_to_all_parts ... of any sizes
     permute_ranks    every rank gives its tensor to another, as pairs say
 
 `group` holds the ranks that meet, by their numbers among all.  The gradients are those of the sum of what all
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
+from ..dims import same
 from ..errors import ArgumentValueError, DimError, DTypeError, GradError, ShapeError
 from ..meeting import Group, met
 from ..op import Traits, define
@@ -339,6 +341,61 @@ all_to_all = define(
     traits=MOVES,
     method=False,
     samples=_samples(*_LONG),
+    inapplicable=_NOT_0D,
+)
+
+
+def _bind_all_to_all_parts(input, sent, received, dim=0, group=_ALONE):
+    """Cut the tensor along `dim` into parts of the sizes `sent`, give each rank of `group` its one, and join
+    what all gave, whose sizes are `received`.
+
+    What a rank sends to another is what that one receives from it.  Shapes: [..., sum of sent, ...] ->
+    [..., sum of received, ...].  Raises ShapeError where the parts are not the whole.
+    """
+    group = _bind_group("all_to_all_parts", group)
+    attrs: dict[str, Any] = {"dim": _bind_dim("all_to_all_parts", dim, input.ndim)}
+    for name, sizes in (("sent", sent), ("received", received)):
+        attrs[name] = sizes = tuple([int(n) for n in sizes])
+        if len(sizes) != len(group) or min(sizes) < 0:
+            raise ArgumentValueError(
+                f"all_to_all_parts({name}): a size for each of {len(group)} ranks, not {list(sizes)}"
+            )
+    return (input,), {**attrs, "group": group}
+
+
+def _infer_all_to_all_parts(
+    input: Type, *, dim: int, sent: tuple[int, ...], received: tuple[int, ...], group: Group
+) -> Type:
+    if not same(input.shape[dim], sum(sent)):
+        raise ShapeError(
+            f"all_to_all_parts(sent={list(sent)}): its sizes add up to those of dim {dim}", f"input: {input}"
+        )
+    return _resized(input, dim, sum(received))
+
+
+all_to_all_parts = define(
+    "all_to_all_parts",
+    complex="analytic",
+    bind=_bind_all_to_all_parts,
+    operands=("input",),
+    attrs=("dim", "sent", "received", "group"),
+    infer=_infer_all_to_all_parts,
+    reference=lambda input, *, dim, sent, received, group: _run(
+        "all_to_all_parts",
+        input,
+        _at(input.shape, dim, sum(received)),
+        dim=dim,
+        sent=sent,
+        received=received,
+        group=group,
+    ),
+    grad=lambda g, dim, sent, received, group: all_to_all_parts(g, received, sent, dim, group),
+    lower=_TOGETHER,
+    traits=MOVES,
+    method=False,
+    samples=lambda: [
+        Sample((Operand(s),), {"sent": (s[0],), "received": (s[0],), "group": _ALONE}) for s in _LONG
+    ],
     inapplicable=_NOT_0D,
 )
 
