@@ -304,14 +304,6 @@ class Tree:
 
         guards: of each stretch.  Raises Refusal where it contradicts what is known.
         """
-        if recording.questions and any(node.op.traits.meets for node in recording.graph.nodes):
-            # A new answer would have what comes before it run again, and nobody would meet it there.
-            question = recording.questions[0]
-            raise Refusal(
-                f"it meets other processes and asks for a value ({question.how} at "
-                f"{place_text(question.place)}), on which it may go on otherwise than they do: ask outside "
-                "of the traced function"
-            )
         keys = self.keys_of(recording)
         cut = _Cut(self, recording, keys, conditions)
         here, made, way = self.branches, [], []

@@ -245,7 +245,7 @@ def test_a_value_that_python_asks_for_behind_a_collective(carrier):
         carrier.log.clear()
         assert f(lamina.ones(3) * sign)[0].item() == sign * (4 if sign > 0 else 6)
         assert [what for what, _ in carrier.log].count("begin") == 1, "each call meets once"
-    assert "it meets other processes and asks for a value" in str(f.explain())
+    assert "asked for after a collective (all_reduce)" in str(f.explain())
 
 
 def test_a_value_that_is_returned_is_served(carrier):
