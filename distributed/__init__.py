@@ -17,6 +17,9 @@ each rank a stream of its own, as dropout wants it.  Orders of samples follow fr
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(f"{__name__} is a folder of Lamina's repository: write import lamina.distributed")
 
+from importlib import import_module
+from types import ModuleType
+
 from ..ir.errors import DistributedError
 from ..ir.errors import DistributedError as DistBackendError
 from ..ir.errors import DistributedError as DistError
@@ -79,3 +82,12 @@ from .objects import (
 )
 from .reduce_op import ReduceOp
 from .work import Work
+
+_ROOMS = frozenset(("checkpoint",))  # imported at their first use
+
+
+def __getattr__(name: str) -> ModuleType:
+    """A room below this one.  Raises AttributeError."""
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
