@@ -53,6 +53,7 @@ def _one(
     kind: str, name: str, group: ProcessGroup, x: Tensor, out: Tensor, attrs: dict[str, Any], async_op: bool
 ) -> Work | None:
     """Run one collective from a tensor into a tensor, which may be the same."""
+    group.need_host_memory()
     attrs = {**attrs, "group": group.ranks}
     if is_recorded():
         with no_grad():
@@ -333,14 +334,14 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     found = _place("barrier", group)
     if found is None:
         return None
-    return _finished(Work(found.channel.barrier()), async_op)
+    return _finished(Work(found.side.barrier()), async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
     """The same, and say who has not come after `timeout`.  Raises DistributedError."""
     found = _place("monitored_barrier", group)
     if found is not None:
-        Work(found.channel.barrier("monitored_barrier()")).wait(timeout)
+        Work(found.side.barrier("monitored_barrier()")).wait(timeout)
 
 
 # ---- what they share

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..ir import meeting
-from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError
 from ..runtime.changes import advance_objects
 from . import rendezvous
 from .work import Work, followed
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # PyTorch's for CPUs.
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)
-_BACKENDS = {"mpi": "mpi", "gloo": "mpi", "local": "mpi"}
+_BACKENDS = ("mpi", "gloo", "local")
 _OUTSIDE: Any = object()  # what `new_group` gives ranks that are not in it
 
 
@@ -29,7 +29,10 @@ class ProcessGroup:
     """Some ranks that meet in collectives.
 
     ranks: their numbers among all, in their order within the group.  name: PyTorch's `group_name`.
+    communicator: of their GPUs, with backend="nccl" (nccl.py).
     """
+
+    communicator: Any = None
 
     def __init__(self, channel: Channel, ranks: tuple[int, ...], name: str, backend: str, desc: str = ""):
         self._channel, self.ranks, self._name, self._backend = channel, ranks, name, backend
@@ -54,7 +57,21 @@ class ProcessGroup:
 
     @property
     def channel(self) -> Channel:
-        """What carries its collectives.  Raises ArgumentValueError once it was destroyed."""
+        """What carries its collectives of tensors.
+
+        Raises ArgumentValueError once it was destroyed, DeviceError with backend="nccl".
+        """
+        self.need_host_memory()
+        return self.side
+
+    def need_host_memory(self) -> None:
+        """Raise DeviceError where the group moves no tensors: they are on the CPU, and nccl is for GPUs."""
+        if self._backend == "nccl":
+            raise _on_the_cpu()
+
+    @property
+    def side(self) -> Channel:
+        """What carries all that is no tensor, as barriers do.  Raises ArgumentValueError once destroyed."""
         if _STATE.groups.get(self._name) is not self:
             raise ArgumentValueError(f"the process group {self._name!r} was destroyed")
         return self._channel
@@ -64,6 +81,14 @@ class ProcessGroup:
 
     def __reduce__(self) -> Any:
         raise ArgumentError("a ProcessGroup can't be pickled: another process has another part in it")
+
+
+def _on_the_cpu() -> DeviceError:
+    return DeviceError(
+        'backend="nccl" moves the memory of GPUs, and tensors are on the CPU',
+        'init_process_group(backend="mpi") moves these; lamina.distributed.nccl.get_communicator() takes '
+        "addresses of a GPU's memory",
+    )
 
 
 class _State:
@@ -98,6 +123,8 @@ def channel_of(ranks: tuple[int, ...], name: str) -> Channel:
     """The channel between these ranks.  Raises ArgumentValueError for a group that was never made."""
     channel = _STATE.carried.get(ranks)
     if channel is None:
+        if any(g.ranks == ranks and g.name() == "nccl" for g in _STATE.groups.values()):
+            raise _on_the_cpu()
         raise ArgumentValueError(
             f"{name}: there is no group of the ranks {list(ranks)} that this process is in",
             "every rank makes it first: new_group(ranks)",
@@ -119,11 +146,12 @@ def init_process_group(
 ) -> None:
     """Join all ranks of this job; every process of it calls this first.
 
-    backend: "mpi"; "gloo" means the same.  Processes that mpiexec, srun or `python -m lamina launch` started
-    meet through that.  Others, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as
-    torchrun leaves them, or with `init_method="tcp://host:port"` or "file:///path", rank and world_size, meet
-    there; one without any of these is a job of one rank.  timeout: after which a collective that nobody comes
-    to raises DistributedError, 30 minutes unless given.  `store` is taken for its world's sake and not used.
+    backend: "mpi"; "gloo" means the same; "nccl" joins the ranks' GPUs, by addresses alone (nccl.py).
+    Processes that mpiexec, srun or `python -m lamina launch` started meet through that.  Others, with RANK,
+    WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun leaves them, or with
+    `init_method="tcp://host:port"` or "file:///path", rank and world_size, meet there; one without any of
+    these is a job of one rank.  timeout: after which a collective that nobody comes to raises
+    DistributedError, 30 minutes unless given.  `store` is taken for its world's sake and not used.
 
     Raises ArgumentValueError for what can't be, and where it was called before; ImportError without mpi4py.
     """
@@ -131,6 +159,9 @@ def init_process_group(
         raise ArgumentValueError("trying to initialize the default process group twice!")
     name = _backend(backend)
     limit = _seconds(timeout)
+    nccl = import_module(".nccl", __package__) if name == "nccl" else None
+    if nccl is not None:
+        nccl.need()
     rendezvous.prepare(init_method, rank, world_size)
     world = _STATE.world
     if world is None:
@@ -146,9 +177,12 @@ def init_process_group(
     world.channel.timeout = limit
     world.channel.checked = _is_checked()
     default = ProcessGroup(world.channel, tuple(range(world.size)), "0", name, "default_pg")
+    if nccl is not None:
+        default.communicator = nccl.connect(world.channel, world.local_rank)
     _STATE.default = default
     _STATE.groups["0"] = default
-    _STATE.carried[default.ranks] = world.channel
+    if nccl is None:
+        _STATE.carried[default.ranks] = world.channel
     _enter(_Carrier(default.ranks, world.rank))
 
 
@@ -157,14 +191,13 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     found = default_group() if group is None or group is _STATE.default else group
     if found is _STATE.default:
         for other in list(_STATE.groups.values()):
-            if other is not found:
-                _forget(other)
+            _forget(other)
         _STATE.groups.clear()
         _STATE.carried.clear()
         _STATE.default = None
         _enter(None)
     else:
-        _ = found.channel  # or it was destroyed before
+        _ = found.side  # or it was destroyed before
         _forget(found)
 
 
@@ -174,6 +207,8 @@ def _enter(carrier: _Carrier | None) -> None:
 
 
 def _forget(group: ProcessGroup) -> None:
+    if group.communicator is not None:
+        group.communicator.destroy()
     _STATE.groups.pop(group.group_name, None)
     if _STATE.carried.get(group.ranks) is group._channel:
         del _STATE.carried[group.ranks]
@@ -200,14 +235,18 @@ def new_group(
         chosen = tuple(sorted(chosen))
     _check_ranks("new_group", chosen, world.size)
     number = world.number_among(chosen) if use_local_synchronization else world.number()
+    name = default_group().name() if backend is None else _backend(backend)
     limit = world.channel.timeout if timeout is None else _seconds(timeout)
     channel = world.subset(chosen, number, limit)
     if channel is None:
         return _OUTSIDE
     channel.checked = _is_checked()
-    made = ProcessGroup(channel, chosen, str(number), _backend(backend), group_desc or "")
+    made = ProcessGroup(channel, chosen, str(number), name, group_desc or "")
+    if name == "nccl":
+        made.communicator = import_module(".nccl", __package__).connect(channel, world.local_rank)
+    else:
+        _STATE.carried.setdefault(chosen, channel)
     _STATE.groups[made.group_name] = made
-    _STATE.carried.setdefault(chosen, channel)
     return made
 
 
@@ -253,11 +292,9 @@ def _backend(name: str | None) -> str:
         device, _, one = part.rpartition(":")
         if one in _BACKENDS and device in ("", "cpu"):
             return one
-        if device == "" and one == "nccl":
-            raise ArgumentValueError(
-                'init_process_group(backend="nccl"): tensors are on the CPU', 'backend="mpi"'
-            )
-    raise ArgumentValueError(f"the backend {name!r}: one of {', '.join(_BACKENDS)}")
+    if asked in ("nccl", "cuda:nccl"):
+        return "nccl"
+    raise ArgumentValueError(f"the backend {name!r}: one of {', '.join(_BACKENDS)}, nccl")
 
 
 def _seconds(timeout: Any) -> float:

@@ -20,7 +20,7 @@ def exchanged(group: ProcessGroup, what: str, data: list[bytes]) -> list[bytes]:
     """Give each rank its bytes and get one of each."""
     if modes.CHANGED:
         modes.tell("refuse", "objects went from rank to rank")
-    channel = group.channel
+    channel = group.side
     if channel.size == 1:
         return list(data)
     sizes = np.array([len(one) for one in data], np.int64)

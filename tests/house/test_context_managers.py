@@ -36,6 +36,7 @@ REVIEWED = {
     ("passes/llvm/sized.py", "for_sizes"): "blocks of `hints`, `limits` and `facts`",
     ("jit/artifact.py", "known"): "blocks of `hints`, `limits` and `facts`",
     ("distributed/data_parallel.py", "no_sync"): "put back in its finally; nothing else is held",
+    ("distributed/nccl.py", "group"): "NCCL's group is ended in its finally; nothing else is held",
     ("distributed/data_parallel.py", "join"): "put back in its finally; an interrupt ends the ranks",
     ("serving/serve_worker.py", "capture_signals"): "there is no state",
     ("jit/loaded.py", "blamed"): "there is no state",
