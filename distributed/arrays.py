@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,16 @@ def opened(name: str, x: Tensor) -> tuple[np.ndarray, Callable[[], None]]:
         storage_of(x).written((name, place))
 
     return dense, close
+
+
+@contextmanager
+def own_numbers() -> Iterator[None]:
+    """Tell a recorder that numbers in what is done inside are of parameters, and of no size of the call."""
+    modes.tell("apart", True)
+    try:
+        yield
+    finally:
+        modes.tell("apart", False)
 
 
 def is_recorded() -> bool:

@@ -17,7 +17,7 @@ from ..runtime import Tensor, no_grad
 from ..runtime.history import storage_of
 from ..runtime.places import here
 from ..runtime.tensor import wrap
-from .arrays import is_recorded, read
+from .arrays import is_recorded, own_numbers, read
 from .groups import ProcessGroup
 from .work import Work, followed
 
@@ -121,7 +121,7 @@ class Averaging:
             flat = bucket.fill()
             bucket.future = self.hook(GradBucket(bucket, flat, bucket is self.buckets[-1]))
         elif is_recorded():
-            with no_grad():
+            with no_grad(), own_numbers():
                 grads = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in bucket.parameters]
                 flat_grads = (
                     cat([g.reshape(-1) for g in grads], 0) if len(grads) > 1 else grads[0].reshape(-1)
@@ -181,7 +181,7 @@ class Averaging:
 
     def write_recorded(self, bucket: Bucket, summed: Tensor, unused: set[int]) -> None:
         """The same as ops of a recording."""
-        with no_grad():
+        with no_grad(), own_numbers():
             if self.divisor != 1:
                 summed = summed / self.divisor
             for p, at in bucket.parts():

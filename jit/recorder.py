@@ -560,6 +560,9 @@ class Recorder:
     def _refuse(self, reason: str) -> None:
         raise Refusal(reason)
 
+    def _apart(self, begins: bool) -> None:
+        self.symbolic.stand_apart(begins, len(self.steps))
+
     # ---- afterwards ----
     def check(self) -> None:
         """Refuse what the run did that a replay could not.  Raises Refusal."""

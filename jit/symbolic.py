@@ -93,6 +93,7 @@ class Symbolic:
             int, tuple[Any, Any]
         ] = {}  # nodes of eager's history, and the events that made them
         self._matched = 0  # steps of the recorder that are accounted for
+        self._own_numbers: list[list[int]] = []  # from which step to which numbers are no sizes of the call
         self._apart: set[Dim] = set()  # sizes that are held to be neither none nor one
         self._seen = 0  # conditions that were handed on
 
@@ -582,11 +583,24 @@ class Symbolic:
             self._matched += 1
             shapes = [self.value(v).type.shape for v in step.inputs if v is not None]
             names = _symbols(tuple(shapes))
-            if self._walking and _tells_sizes(step):
+            if self._walking and self._may_tell_sizes(self._matched - 1):
                 names = [*self.sizes]
             if names:
                 what = getattr(step.op, "name", None) or getattr(step, "how", "an op")
                 self.pin(names, f"{what} was heard of a call that is made on tensors alone")
+
+    def stand_apart(self, begins: bool, at: int) -> None:
+        """Numbers in what is heard from here on are no sizes of the call; or they may be again."""
+        if begins:
+            self._own_numbers.append([at, -1])
+        elif self._own_numbers and self._own_numbers[-1][1] < 0:
+            self._own_numbers[-1][1] = at
+
+    def _may_tell_sizes(self, at: int) -> bool:
+        """Whether numbers among the attributes of a step may be sizes."""
+        if any(first <= at and (last < 0 or at < last) for first, last in self._own_numbers):
+            return False
+        return _tells_sizes(self.recorder.steps[at])
 
     def _alone(self, begin: int) -> None:
         self._matched = min(self._matched, begin)
@@ -795,7 +809,7 @@ class Symbolic:
         if known is not None and known[0] is n:
             told = self._shadowed(_rule_of(n.plan.op), ((self, known[1], n, g), {}), begin)
         if told is UNKNOWN:
-            if any(map(_tells_sizes, self.recorder.steps[begin:])):
+            if any(map(self._may_tell_sizes, range(begin, len(self.recorder.steps)))):
                 self.pin_all("a gradient was heard of what is written on tensors alone")
             self._alone(begin)
         return found

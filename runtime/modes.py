@@ -224,6 +224,7 @@ def tell(kind: str, *what: Any) -> None:
     sized (tensor): Python was told a tensor's sizes, or what follows from them.
     backward (): history is walked.
     detached (tensor): a tensor without history that shares memory with one that may have it.
+    apart (begins): what is heard from here on, or up to here, is of numbers that no size of the call told.
     picked (tensor, part): a view at a place that a tensor tells, of which an op told that it was a copy.
     foreign (what): history that no op record stands for was made.
     refuse (reason): something happened that a recording can't repeat.
