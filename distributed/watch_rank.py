@@ -39,6 +39,7 @@ BEAT = 2.0  # seconds between two signs of life, at most
 PATIENCE = 3.0  # seconds that a rank has to end when it is asked to
 LAST_WORDS = 5.0  # seconds that a rank has to end after it raised: what runs at exit may wait for the others
 FAREWELL = 15.0  # seconds in which the launcher ends everything once a rank failed
+NO_READER = (errno.EPIPE, errno.EIO)  # of a pipe; of a terminal, by which Open MPI reads
 
 
 def command(settings: dict[str, Any]) -> list[str]:
@@ -64,10 +65,7 @@ def main(text: str) -> NoReturn:
             status = watcher.run()
         except BaseException as error:
             status = watcher.abandon()
-            if getattr(error, "errno", None) not in (
-                errno.EPIPE,
-                errno.EIO,
-            ):  # EIO: Open MPI reads by a terminal
+            if getattr(error, "errno", None) not in NO_READER:
                 traceback.print_exc()
         os._exit(status)
     os.close(watched)
