@@ -21,9 +21,8 @@ from .environment import without_launchers
 from .failures import STATUS_OF_SILENCE, Failure, of_an_end
 from .launchers import Host, Launcher
 
-GATHER = (
-    0.3  # seconds in which the failures that follow from the first arrive, too: which was first is then known
-)
+# Seconds in which the failures that follow from the first arrive, too: it is then known which was the first.
+GATHER = 0.3
 LAST_RESORT = 9.0  # seconds that mpiexec has for ending all ranks before it is killed
 TICK = 0.5  # seconds between two looks at the clock
 
