@@ -271,9 +271,8 @@ class Job:
         if failure.rank is None:
             return failure
         started = self.ranks[failure.rank].started or {"host": "", "pid": 0}
-        kind = (
-            None if failure.raised is None else frames.OUT
-        )  # the last on the other stream is the error itself
+        # Of one that raised, the last line of the other stream is the error's own.
+        kind = None if failure.raised is None else frames.OUT
         last = self._console.last_line(failure.rank, kind)
         return replace(failure, host=started["host"], pid=started["pid"], last_line=last)
 
