@@ -20,7 +20,7 @@ COMMANDS = {
     "export": ("write what runs exported models where NumPy is alone", "jit.commands:export"),
     "show": ("write a page that shows a model, its kernels and their times", "viewer.show_command:main"),
     "plan": ("tell how a training step fits and runs on many devices", "planning.plan_command:main"),
-    "launch": ("run a program as several processes, by MPI", "distributed.launch:launch"),
+    "launch": ("run a program as several processes, by MPI", "distributed.launching.launch:launch"),
     "serve": ("serve models over HTTP", "serving.serve_command:serve"),
     "chat": ("talk with a language model of a folder or a GGUF file", "language.chat:main"),
     "embed": ("print vectors of texts, by an encoder of a folder", "language.embed:main"),

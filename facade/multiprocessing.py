@@ -14,7 +14,7 @@ from collections.abc import Callable
 from multiprocessing import *  # noqa: F403 - Python's own, under this name
 from typing import Any
 
-from ..distributed.spawn import (
+from ..distributed.launching.spawn import (
     ProcessException,
     ProcessExitedException,
     ProcessRaisedException,

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launching import LAUNCH, Launch, segments_left
 
-from lamina.distributed import frames, launchers
-from lamina.distributed.console import Console
 from lamina.distributed.environment import MPICH, OPEN_MPI, SLURM
-from lamina.distributed.launchers import Host, Launcher
+from lamina.distributed.launching import frames, launchers
+from lamina.distributed.launching.console import Console
+from lamina.distributed.launching.launchers import Host, Launcher
 from lamina.ir.errors import ArgumentValueError, StateError
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'lamina[mpi]'")

@@ -12,7 +12,7 @@ from multiprocessing.shared_memory import SharedMemory
 import pytest
 
 import lamina.multiprocessing as mp
-from lamina.distributed import launchers, spawn
+from lamina.distributed.launching import launchers, spawn
 from lamina.facade import multiprocessing as facade
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'lamina[mpi]'")

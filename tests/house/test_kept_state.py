@@ -18,7 +18,7 @@ TABLE = "a table that is filled where modules are imported"
 REVIEWED = {
     "distributed/groups.py": "groups that were joined: recordings are of one `meeting.CARRIER`",
     "distributed/transport.py": KEPT,
-    "distributed/spawn.py": "the process that unlinks what is left, before a rank's function is called",
+    "distributed/launching/spawn.py": "the process that unlinks what is left, before a function is called",
     "distributions/registry.py": "what it holds for a pair is read by a file that is interpreted",
     "exchange/onnx/opset/registry.py": TABLE,
     "ir/collector.py": "counts references, by which nothing is computed",

@@ -12,12 +12,13 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
-from .environment import FAILED, WATCHED, Place, exported, place
+from ..environment import FAILED, WATCHED, Place, exported, place
 
-ROOT = __package__.rpartition(".")[0]  # lamina
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+ROOT = __package__.partition(".")[0]  # lamina
+FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         elif kind == "exec":
             os.execvp(words[0], words)
         else:
-            status = import_module(f"{ROOT}.distributed.spawn").run_call(words, here)
+            status = import_module(f"{__package__}.spawn").run_call(words, here)
     except SystemExit as leaving:
         status = _status(leaving)
     except BaseException as error:  # the program's, whatever it is

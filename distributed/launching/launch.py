@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from ..ir.errors import ArgumentValueError, LaminaError, StateError
+from ...ir.errors import ArgumentValueError, LaminaError, StateError
 from . import launchers, reaping
 from .console import Console
 from .job import Job, Plan, end_what_is_left

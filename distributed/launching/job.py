@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..environment import without_launchers
 from . import frames, reaping, watch_rank
 from .console import Console
-from .environment import without_launchers
 from .failures import STATUS_OF_SILENCE, Failure, of_an_end
 from .launchers import Host, Launcher
 

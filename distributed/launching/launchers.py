@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..ir.errors import ArgumentValueError, StateError
-from .environment import MPICH, OPEN_MPI, SLURM, Names
+from ...ir.errors import ArgumentValueError, StateError
+from ..environment import MPICH, OPEN_MPI, SLURM, Names
 
 
 class Host(NamedTuple):

@@ -21,9 +21,9 @@ from importlib.util import find_spec
 from multiprocessing import process, reduction, resource_sharer, resource_tracker
 from typing import Any
 
+from ..environment import Place
 from . import launchers
 from .console import Console
-from .environment import Place
 from .failures import Failure, signal_name
 from .job import Job, Plan
 from .launchers import Host

@@ -27,8 +27,9 @@ from .pmi_line import PmiLine
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = __name__.rpartition(".")[0]
 # Modules of the same names, but empty: importing the package itself would load NumPy.
+_ABOVE = [_PACKAGE.rsplit(".", n)[0] for n in range(_PACKAGE.count("."), 0, -1)]
 _BEGIN = f"""import sys, types
-for name in {[_PACKAGE.partition(".")[0], _PACKAGE]}:
+for name in {[*_ABOVE, _PACKAGE]}:
     sys.modules[name] = types.ModuleType(name)
 sys.modules[name].__path__ = [{FOLDER!r}]
 from {_PACKAGE}.watch_rank import main
