@@ -13,6 +13,7 @@ from ..ir.dtypes import float32, float64
 from ..runtime import Tensor
 from ..runtime.tensor import wrap
 
+_COMPOUND = attrgetter("_compound")
 _DATA, _META, _GRAD = attrgetter("_data"), attrgetter("_meta"), attrgetter("_edge.grad")
 MOST = 65_536  # elements in all: beyond it the calls are no longer what a step costs, and copying would be
 
@@ -56,6 +57,8 @@ class Flat:
         `kept` holds a column for each name.  Asked at each step, and so by columns.
         """
         # Another type is another dtype or shape that was put in.
+        if len(params) != len(self.params) or any(map(_COMPOUND, params)):
+            return False
         found = chain(params, map(_META, params), *[map(_DATA, column) for column in kept])
         return list(map(id, found)) == self.marks
 

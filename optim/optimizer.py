@@ -196,20 +196,37 @@ class Optimizer:
 
     def _step_groups(self) -> None:
         for group in self.param_groups:
-            if compound.seen and any(isinstance(p.grad, compound.Compound) for p in group["params"]):
-                group = self._step_sparse(group)
+            if compound.seen:
+                group = self._checked(group)
             if not self._repeated:
                 self._step_group(group)
                 continue
             for p in group["params"]:
                 self._step_group({**group, "params": [p]})
 
+    def _checked(self, group: dict[str, Any]) -> dict[str, Any]:
+        """The group without the parameters whose gradients are sparse, which are updated.
+
+        Raises GradError for distributed ones where an update looks at more than an element at a time.
+        """
+        if any([_is_sparse(p.grad) for p in group["params"]]):
+            group = self._step_sparse(group)
+        if not self.alike:
+            p = next((p for p in group["params"] if isinstance(p, compound.Compound) and p.by_parts), None)
+            if p is not None:
+                raise GradError(
+                    f"{type(self).__name__}: it looks at whole parameters, of which a rank has a part",
+                    f"parameter: {p._meta}",
+                    "SGD and Adam's kin update each element by itself",
+                )
+        return group
+
     def _step_sparse(self, group: dict[str, Any]) -> dict[str, Any]:
         """Update the parameters whose gradients are sparse; return the group of the others."""
         others = []
         with no_grad():
             for p in group["params"]:
-                if isinstance(p.grad, compound.Compound):
+                if _is_sparse(p.grad):
                     grad = p.grad.coalesce()
                     self.step_rows(group, p, -grad if group.get("maximize") else grad)
                 else:
@@ -270,7 +287,8 @@ class Optimizer:
             if modes.CHANGED:
                 modes.tell("once", f"{type(self).__name__} made the states of its parameters")
             counted = self._first_counters(group) if counts else {}
-            flat = flat_for(fresh, names) if self.alike and not group.get("differentiable") else None
+            joined = self.alike and not group.get("differentiable")
+            flat = flat_for(fresh, names) if joined and not any([p._compound for p in fresh]) else None
             if flat is not None:
                 self._flats = [f for f in self._flats if f.params[0] in states][-31:] + [flat]
             for number, p in enumerate(fresh):
@@ -487,12 +505,18 @@ def loaded(value: Any, p: Tensor) -> Any:
     """A copy of a saved state's value, its floating tensors in the dtype of the parameter they are of."""
     if isinstance(value, Tensor):
         copied = value.detach().clone()
+        if p._compound and not copied._compound and copied.shape == p.shape:
+            copied = p.lying_alike(copied)
         return copied.to(p.dtype) if value.is_floating_point() and p.is_floating_point() else copied
     if isinstance(value, dict):
         return {k: loaded(v, p) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)([loaded(v, p) for v in value])
     return copy.deepcopy(value)
+
+
+def _is_sparse(grad: Any) -> bool:
+    return isinstance(grad, compound.Compound) and not grad.by_parts
 
 
 def hung(hooks: list[Callable], hook: Callable, prepend: bool = False) -> Handle:

@@ -373,7 +373,11 @@ def _seed(output: Tensor, gradient: Any) -> Any:
         ones = np.ones(output._meta.shape, output._meta.dtype.numpy)
         if modes.CHANGED:
             modes.tell("made", ones)
-        return ones
+        return (
+            output._spread(wrap(ones, output._meta))
+            if isinstance(output, Compound) and output.by_parts
+            else ones
+        )
     if not isinstance(gradient, Tensor):
         raise ArgumentError(f"gradient must be a tensor or None, not {type(gradient).__name__}")
     if gradient._meta.shape != output._meta.shape:

@@ -8,7 +8,7 @@ order come from those ops, and an op on ordinary tensors asks nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ..ir.errors import ArgumentError, GradError, MissingError, ShapeError
@@ -77,6 +77,10 @@ class Compound(Arrayless):
     _stored: Tensor
     what = "compound"
     remedy = "x.to_dense() is an ordinary tensor"
+    _compound = True
+    by_parts = (
+        False  # whether an update, element by element, of tensors that lie alike is one of what is stored
+    )
     rules: dict[str, Callable]
 
     def _with(self, values: Tensor) -> Any:
@@ -104,6 +108,14 @@ class Compound(Arrayless):
             self._stored = self._stored.detach().requires_grad_()
             if grad is not None and grad._meta is self._meta:
                 self.grad = grad
+
+    def lying_alike(self, value: Tensor) -> Tensor:
+        """An ordinary tensor of this one's shape, as a tensor like this one; where that is by parts."""
+        return value
+
+    def _overwrite(self, found: Any) -> None:
+        """Take the values of another of the class, by an op in place."""
+        self._become(found)
 
     @property
     def _data(self) -> Any:  # type: ignore[override]
@@ -200,6 +212,25 @@ def of_values(x: Any) -> Any:
     return x._stored if isinstance(x, Compound) else x
 
 
+def parts_of(columns: Sequence[tuple]) -> list[tuple]:
+    """What is stored of the tensors of an update, element by element: gradients, parameters, states.
+
+    Raises ShapeError for a row whose tensors don't lie alike.
+    """
+    rows = []
+    for row in zip(*columns, strict=True):
+        p = row[1]
+        for x in row:
+            if isinstance(x, Compound) and not (x.by_parts and p.lies_like(x)):
+                raise ShapeError(
+                    "an optimizer updates a parameter by a gradient and states that lie as it does",
+                    f"parameter: {p!r:.200}",
+                    f"other: {x!r:.200}",
+                )
+        rows.append([of_values(x) for x in row])
+    return list(zip(*rows, strict=True))
+
+
 def first_compound(operands: Any) -> Compound | None:
     """The first compound tensor among operands."""
     return next((x for x in operands if isinstance(x, Compound)), None)
@@ -223,7 +254,11 @@ def served(op: Op, operands: tuple, attrs: dict[str, Any]) -> Any:
 def written(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     """The in-place form: the result takes the first operand's place."""
     x = operands[0]
-    found = served(op, operands, attrs)
+    given = operands
+    if isinstance(x, Compound) and x.by_parts and modes.is_grad_enabled():
+        if any(isinstance(o, Tensor) and o.requires_grad for o in operands):  # what is saved is written below
+            given = (x._with(x._stored.clone()), *operands[1:])
+    found = served(op, given, attrs)
     if not isinstance(x, Compound):
         if isinstance(found, Compound):
             raise NoArray(
@@ -239,7 +274,7 @@ def written(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
         raise ShapeError(f"{op.name}_: the result does not fit into the tensor", f"tensor: {x._meta}")
     if found._meta is not x._meta:
         found = found.to(x._meta.dtype)
-    x._become(found)
+    x._overwrite(found)
     return x
 
 

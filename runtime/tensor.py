@@ -157,6 +157,7 @@ class Tensor:
         return strided
 
     _dispatches = False  # whether a class of the user's has a `__torch_dispatch__` (subclassing.py)
+    _compound = False  # whether it is made of tensors, without an array of its own (compound.py)
     is_cuda = is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 
@@ -526,7 +527,7 @@ class Parameter(Tensor, metaclass=Marked):
             raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
         elif issubclass(type(data), Parameter):
             pass
-        elif not type(data).__module__.startswith("lamina.") or data.layout is not strided or data.is_nested:
+        elif not type(data).__module__.startswith("lamina.") or data._compound:
             return _marked(data, requires_grad)
         made._data, made._meta, made._storage, made._view = data._data, data._meta, _shared(data), None
         made._node = None

@@ -13,7 +13,7 @@ from ..ir.errors import InplaceError
 from ..ir.lowering import Decomposition
 from ..ir.op import Op
 from ..ir.ops.complex import pairs
-from . import modes
+from . import compound, modes
 from .changes import advance_contents
 from .history import storage_of
 from .kernels import update_large
@@ -45,6 +45,8 @@ def apply_update(
     are of, for a recorder, which reads them anew at each call.  The writes are noted.  Raises InplaceError,
     before any, for a parameter whose memory is read-only.
     """
+    if compound.seen and any([x._compound for x in columns[1]]):
+        columns = compound.parts_of(columns)
     params = columns[1]
     if not all(map(_WRITEABLE, params)):
         p = next(p for p in params if not _WRITEABLE(p))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...ir.dtypes import float32
 from ...ir.errors import GradError
 from ...ir.warned import warn
 from ...runtime import Tensor, no_grad, ops
+from ...runtime.compound import Compound
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -28,8 +30,10 @@ def get_total_norm(
     found = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not found:
         return ops.zeros(())
-    norms = [ops.linalg_vector_norm(x, float(norm_type)) for x in found]
-    total = ops.linalg_vector_norm(ops.stack(norms), float(norm_type))
+    total = _norm_by_parts(found, float(norm_type)) if any([x._compound for x in found]) else None
+    if total is None:
+        norms = [ops.linalg_vector_norm(x, float(norm_type)) for x in found]
+        total = ops.linalg_vector_norm(ops.stack(norms), float(norm_type))
     if error_if_nonfinite and not bool(ops.isfinite(total)):
         raise GradError(
             f"The total norm of order {norm_type} for gradients is {total.item()}, so it can't be clipped",
@@ -38,12 +42,35 @@ def get_total_norm(
     return total
 
 
+def _norm_by_parts(tensors: list[Tensor], p: float) -> Tensor | None:
+    """The norm of tensors of which some are distributed, as an ordinary tensor; None if none is."""
+    if not any([isinstance(x, Compound) and x.by_parts for x in tensors]):
+        return None
+    alike: dict[Any, list[Tensor]] = {}
+    for x in tensors:
+        key = (x.device_mesh, x.placements, x.dtype) if x._compound else x.dtype
+        alike.setdefault(key, []).append(x)
+    norms = []
+    for group in alike.values():
+        if p == 2:  # sums that stay partial: one message for all that lie alike
+            wide = [x.to(float32) if x.dtype.itemsize < 4 else x for x in group]
+            found = ops.stack([x.square().sum() for x in wide]).sum()
+            norms.append(_whole(found).sqrt())
+        else:
+            norms += [_whole(ops.linalg_vector_norm(x, p)) for x in group]
+    return ops.linalg_vector_norm(ops.stack(norms), p)
+
+
+def _whole(x: Tensor) -> Tensor:
+    return x.full_tensor() if x._compound else x
+
+
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale all gradients, in place, by max_norm / total_norm where that is less than 1."""
     with no_grad():
-        scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+        scale = (float(max_norm) / (_whole(total_norm) + 1e-6)).clamp(max=1.0)
         for grad in _gradients(parameters):
             grad.mul_(scale)
 
