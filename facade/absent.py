@@ -109,25 +109,6 @@ PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors
 DISTRIBUTED = {
     f"distributed.{name}": _room(f"distributed.{name}", _LATER, *names, **offered)
     for name, names, offered in (
-        (
-            "tensor",
-            ("DTensor", "Placement", "Replicate", "Shard", "Partial"),
-            _refusing("distributed.tensor", _LATER, "distribute_tensor", "distribute_module"),
-        ),
-        (
-            "fsdp",
-            (
-                "FullyShardedDataParallel",
-                "FSDPModule",
-                "MixedPrecision",
-                "MixedPrecisionPolicy",
-                "CPUOffload",
-                "CPUOffloadPolicy",
-                "ShardingStrategy",
-                "StateDictType",
-            ),
-            _refusing("distributed.fsdp", _LATER, "fully_shard"),
-        ),
         ("algorithms", (), {}),
         ("elastic", (), {}),
     )

@@ -442,7 +442,13 @@ class Module(Plain):
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Module:
         """Give parameters and buffers, in place, new memory on a device; what it holds is left open."""
-        return self._apply(lambda x: ops.empty(x.shape, dtype=x.dtype, device=device or x.device), recurse)
+
+        def emptied(x: Tensor) -> Tensor:
+            if isinstance(x, Compound) and x.by_parts:
+                return ops.empty_like(x, device=device or x.device)
+            return ops.empty(x.shape, dtype=x.dtype, device=device or x.device)
+
+        return self._apply(emptied, recurse)
 
     def share_memory(self) -> Module:
         """Move parameters, their gradients and buffers, in place, into memory that other processes see.

@@ -11,7 +11,16 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
         f"{__name__} is a folder of Lamina's repository: write import lamina.distributed.tensor"
     )
 
-from . import elementwise_rules, lookup_rules, product_rules, reduction_rules, shape_rules
+from . import (
+    elementwise_rules,
+    experimental,
+    lookup_rules,
+    parallel,
+    placement_types,
+    product_rules,
+    reduction_rules,
+    shape_rules,
+)
 from .dtensor import DTensor
 from .making import distribute_module, distribute_tensor, empty, full, ones, rand, randn, zeros
 from .placement_types import Partial, Placement, Replicate, Shard

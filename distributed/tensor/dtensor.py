@@ -22,6 +22,7 @@ from ...runtime.tensor import fields
 from ..collectives import broadcast
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..groups import get_world_size
+from ..objects import agreed
 from .crossings import entered, groups_of, left, summed_over
 from .parts import local_shape
 from .placement_types import Partial, Placement, Placements, Replicate, Shard, settled
@@ -90,8 +91,8 @@ class DTensor(Compound):
         """The DTensor of which `local_tensor` is what this rank has; gradients flow back to it.
 
         placements: `Replicate()` unless given.  Sharded sizes are as many times this rank's as there are
-        ranks, unless `shape` says the whole's.  run_check: where it is replicated, all take the first rank's.
-        Raises ShapeError where `shape` gives this rank another part.
+        ranks, unless `shape` says the whole's.  run_check: where it is replicated, all take the first
+        rank's, and sharded sizes are compared. Raises ShapeError where `shape` gives this rank another part.
         """
         mesh = need_mesh("DTensor.from_local", device_mesh)
         if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, Compound):
@@ -107,6 +108,8 @@ class DTensor(Compound):
         else:
             whole = list(shape)
         if run_check:
+            if shape is None:
+                _check_sizes(local_tensor, mesh, places)
             local_tensor = _as_first(local_tensor, mesh, places)
         made = dtensor_of(entered(local_tensor, mesh, places), tuple(whole), mesh, places)
         made.check("DTensor.from_local")
@@ -377,6 +380,18 @@ def need_mesh(name: str, mesh: DeviceMesh | None) -> DeviceMesh:
             "call it on the mesh's ranks alone",
         )
     return mesh
+
+
+def _check_sizes(local: Tensor, mesh: DeviceMesh, places: Placements) -> None:
+    """Raise ShapeError unless all ranks have parts of one shape."""
+    for m in range(mesh.ndim):
+        shapes = agreed(mesh.get_group(m), tuple(local.shape))
+        if len(set(shapes)) > 1:
+            raise ShapeError(
+                f"DTensor.from_local: the ranks have parts of different shapes, as {list(places)}",
+                *[f"rank {r}: {list(s)}" for r, s in zip(mesh.get_group(m).ranks, shapes, strict=True)],
+                "shape=... says the whole's",
+            )
 
 
 def _as_first(local: Tensor, mesh: DeviceMesh, places: Placements) -> Tensor:

@@ -40,6 +40,15 @@ class Shard(Placement):
     def is_shard(self, dim: int | None = None) -> bool:
         return dim is None or dim == self.dim
 
+    @staticmethod
+    def local_shard_size_and_offset(curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        """How long the part of a rank is, of a size cut into as many, and where it begins."""
+        each = -(-curr_local_size // num_chunks)
+        begin = min(each * rank, curr_local_size)
+        return min(each, curr_local_size - begin), begin
+
+    _local_shard_size_and_offset = local_shard_size_and_offset
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Shard) and other.dim == self.dim
 

@@ -53,6 +53,8 @@ def test_dtensor_says_what_it_is(tmp_path):
         uneven = lamina.ones(2 if rank < 2 else 1, 2)
         assert DTensor.from_local(uneven, mesh, [Shard(0)], shape=(5, 2)).sum().item() == 10
         refused(lambda: DTensor.from_local(lamina.ones(3, 2), mesh, [Shard(0)], shape=(5, 2)), "part")
+        unsaid = lambda: DTensor.from_local(uneven, mesh, [Shard(0)], run_check=True)
+        refused(unsaid, "different shapes", "rank 2")
         same = DTensor.from_local(lamina.full((2,), float(rank)), mesh, [Replicate()], run_check=True)
         assert same.to_local().tolist() == [0.0, 0.0]
         z = zeros(4, 3, device_mesh=mesh, placements=[Shard(1)])

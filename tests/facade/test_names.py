@@ -22,7 +22,7 @@ def test_modules_can_be_imported_and_reached(name):
     assert module is MODULES[name]
 
 
-@pytest.mark.parametrize("name", [*late.ROOMS, "distributed.tensor", "distributed.fsdp"])
+@pytest.mark.parametrize("name", [*late.ROOMS, "distributed.checkpoint", "distributed.elastic"])
 def test_rooms_that_are_loaded_late_can_be_imported_and_reached(name):
     module = importlib.import_module(f"lamina.{name}")
     assert attrgetter(name)(lamina) is module

@@ -36,12 +36,19 @@ def _layouts(layouts: Any) -> tuple[Any, ...] | None:
     return (layouts,) if isinstance(layouts, Placement) else tuple(layouts)
 
 
-def _entered(x: Any, layout: Placement | None, wanted: Placement | None, mesh: DeviceMesh) -> Any:
-    """An argument as a DTensor that lies as wanted; what has no layout stays as it is."""
+def _entered(
+    x: Any, layout: Placement | None, wanted: Placement | None, mesh: DeviceMesh, columns: int | None = None
+) -> Any:
+    """An argument as a DTensor that lies as wanted; what has no layout stays as it is.
+
+    columns: how many it has in all, where that is known: ranks may have parts of several sizes then.
+    """
     if layout is None or not isinstance(x, Tensor):
         return x
     if not isinstance(x, DTensor):
-        x = DTensor.from_local(x, mesh, [layout])
+        by_columns = isinstance(layout, Shard) and layout.dim in (-1, x.ndim - 1)
+        shape = (*x.shape[:-1], columns) if by_columns and columns is not None else None
+        x = DTensor.from_local(x, mesh, [layout], shape=shape)
     if wanted is None:
         return x
     return x.placed(settled("parallel style", [wanted], mesh.ndim, x.ndim))
@@ -84,8 +91,9 @@ class _OfWeights(ParallelStyle):
 
     def _hang(self, module: Module, mesh: DeviceMesh) -> None:
         layout, wanted, out = self.input_layouts[0], self.desired_input_layouts[0], self.output_layouts[0]
+        columns = module.in_features if isinstance(module, Linear) else None
         module.register_forward_pre_hook(
-            lambda m, args: (_entered(args[0], layout, wanted, mesh), *args[1:]) if args else args
+            lambda m, args: (_entered(args[0], layout, wanted, mesh, columns), *args[1:]) if args else args
         )
         module.register_forward_hook(lambda m, args, y: _left(y, out, self.use_local_output, mesh))
 
