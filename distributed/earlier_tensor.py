@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import device_mesh
 from .tensor import (
     DTensor,
     Partial,
@@ -26,6 +27,7 @@ __all__ = [
     "Placement",
     "Replicate",
     "Shard",
+    "device_mesh",
     "distribute_module",
     "distribute_tensor",
     "empty",

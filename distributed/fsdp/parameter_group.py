@@ -73,13 +73,15 @@ def _within(inner: tuple, mesh: DeviceMesh, outer: Placements) -> tuple[DeviceMe
     own, placements, _ = inner
     if own.ndim != 1:
         raise ArgumentValueError("fully_shard: of a DTensor on a mesh of one dim alone", f"mesh: {own!r}")
+    groups = [*own.get_all_groups(), *mesh.get_all_groups()]
     known = _grids.get((own, mesh))
+    if known is not None and known.get_all_groups() != groups:
+        known = None  # of groups that were destroyed since
     if known is None:
         lines = agreed(own.get_group(), mesh._ranks.tolist())
         names = None
         if own.mesh_dim_names is not None and mesh.mesh_dim_names is not None:
             names = (*own.mesh_dim_names, *mesh.mesh_dim_names)
-        groups = [*own.get_all_groups(), *mesh.get_all_groups()]
         known = _grids[own, mesh] = DeviceMesh("cpu", np.array(lines), mesh_dim_names=names, _groups=groups)
     return known, (*placements, *outer)
 
@@ -153,14 +155,8 @@ class ParameterGroup:
         self.shards = mesh.get_group(mesh.ndim - 1)
         self.copies = mesh.get_group(0) if mesh.ndim == 2 else None
         self.rank = self.shards.rank()
-        by_dtype: dict[DType, list[Cut]] = {}
-        for c in cuts:
-            floats = c.dtype.inexact and policy.param_dtype is not None
-            by_dtype.setdefault(policy.param_dtype if floats else c.dtype, []).append(c)
-        ranks = self.shards.size()
-        self.lanes = [Lane(members, dtype, ranks) for dtype, members in by_dtype.items()]
-        self.order = [c for lane in self.lanes for c in lane.cuts]
         self.known: weakref.ref[Gathered] | None = None
+        self.settle()
         self.gathered: Gathered | None = None
         self.arriving: list[tuple[np.ndarray, np.ndarray, Work | None]] | None = None
         self.seen: list[tuple] = []
@@ -171,6 +167,19 @@ class ParameterGroup:
         self.averages = self.averages_copies = True
         self.after_arrival: Callable[[], None] = lambda: None
 
+    def settle(self) -> None:
+        """Arrange the parameters by the dtypes that they have now."""
+        by_dtype: dict[DType, list[Cut]] = {}
+        for c in self.cuts:
+            c.dtype = c.part.dtype
+            wanted = self.policy.param_dtype
+            gathered = wanted if wanted is not None and c.dtype.inexact else c.dtype
+            by_dtype.setdefault(gathered, []).append(c)
+        ranks = self.shards.size()
+        self.lanes = [Lane(members, dtype, ranks) for dtype, members in by_dtype.items()]
+        self.order = [c for lane in self.lanes for c in lane.cuts]
+        self.known = None
+
     @property
     def is_open(self) -> bool:
         """Whether the whole parameters stand in the modules."""
@@ -180,11 +189,35 @@ class ParameterGroup:
         """What changes whenever the parts do."""
         return [(id(c.part._stored), c.part._stored._version, c.part.requires_grad) for c in self.order]
 
+    def adopt(self) -> None:
+        """Take for parts what was put in their places, as `load_state_dict(assign=True)` does.
+
+        Raises ArgumentValueError for what does not lie as they do.
+        """
+        for c in self.order:
+            module, name = c.places[0]
+            standing: Any = module._parameters[name]
+            if standing is c.part:
+                continue
+            alike = isinstance(standing, DTensor) and standing._meta.shape == c.part._meta.shape
+            if not alike or not c.part.lies_like(standing):
+                raise ArgumentValueError(
+                    f"fully_shard: another tensor stands at {type(module).__name__}.{name}",
+                    f"parameter: {c.part.shown()}",
+                    f"found: {standing.shown() if isinstance(standing, DTensor) else type(standing).__name__}",
+                    "distribute_tensor(x, p.device_mesh, p.placements) lies as the parameter does",
+                )
+            c.part = standing
+            c.stand(standing)
+        if any([c.part.dtype is not c.dtype for c in self.order]):
+            self.settle()
+
     # ---- gathering
     def begin(self) -> None:
         """Begin to gather, unless it is there or on its way."""
         if self.is_open or self.arriving is not None:
             return
+        self.adopt()
         self.arriving = [self._sent(lane) for lane in self.lanes]
         self.seen = self.marks()
 
@@ -367,6 +400,8 @@ class ParameterGroup:
         else:
             with no_grad():
                 stored.grad.add_(made)
+        for hook in tuple(getattr(stored._node, "after", None) or ()):
+            hook(stored)
 
 
 def _noting(group: weakref.ref[ParameterGroup], i: int) -> Callable[[Tensor], None]:

@@ -328,7 +328,14 @@ def _mesh(strategy: ShardingStrategy, group: Any, mesh: DeviceMesh | None) -> De
 
 
 def _copies(group: ProcessGroup) -> DeviceMesh:
-    """A mesh on which nothing is parted: as many copies as ranks."""
+    """A mesh on which nothing is parted: as many copies as ranks.
+
+    Raises ArgumentValueError for some of all ranks alone.
+    """
+    if group.size() != default_group().size():
+        raise ArgumentValueError(
+            "FullyShardedDataParallel(NO_SHARD): of all ranks alone", f"{group!r}", "DistributedDataParallel"
+        )
     return DeviceMesh("cpu", [[rank] for rank in group.ranks])
 
 

@@ -20,8 +20,8 @@ from ...runtime.compound import Compound, NoArray, made_of
 from ...runtime.layouts import Layout, strided
 from ...runtime.tensor import fields
 from ..collectives import broadcast
-from ..device_mesh import DeviceMesh, init_device_mesh
-from ..groups import get_world_size
+from ..device_mesh import DeviceMesh
+from ..groups import default_group, get_world_size, init_process_group, is_initialized
 from ..objects import agreed
 from .crossings import entered, groups_of, left, summed_over
 from .parts import local_shape
@@ -370,7 +370,9 @@ def need_mesh(name: str, mesh: DeviceMesh | None) -> DeviceMesh:
     Raises ArgumentError, ArgumentValueError.
     """
     if mesh is None:
-        return init_device_mesh("cpu", (get_world_size(),))
+        if not is_initialized():
+            init_process_group()
+        return DeviceMesh("cpu", list(range(get_world_size())), _groups=[default_group()])
     if not isinstance(mesh, DeviceMesh):
         raise ArgumentError(f"{name}(device_mesh): a DeviceMesh, not {type(mesh).__name__}")
     if mesh.get_coordinate() is None:

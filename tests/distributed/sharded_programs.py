@@ -303,6 +303,18 @@ def convolved(p):
     return both(lambda x, w, b: F.conv1d(x, w, b, padding=1), x, w, b)
 
 
+def turned(p):
+    """Pairs as complex numbers, times others, as rotary embeddings are."""
+    n, k = p.rng.choice([2, 3, 4]), p.rng.choice([2, 4])
+    x, angle = p.leaf(n, k, 4), p.leaf(n, 1, 2)
+
+    def apply(y, a):
+        z = lamina.view_as_complex(y.reshape(*y.shape[:-1], -1, 2)) * lamina.polar(lamina.ones_like(a), a)
+        return lamina.view_as_real(z).flatten(2)
+
+    return both(apply, x, angle)
+
+
 def mixed_scalar(p):
     x = p.pick()
     c = lamina.tensor(1.5, dtype=f64)
@@ -333,7 +345,7 @@ STEPS = {
     "layer_norm": layer_norm, "rms_norm": rms_norm, "reshape": reshape, "permute": permute, "narrow": narrow,
     "index": indexed, "gather": gathered, "join": joined, "expand": expanded, "redistribute": redistributed,
     "partial": partial, "attention": attention, "in_place": in_place, "written_view": written_view,
-    "dropout": dropped, "conv1d": convolved, "scalar": mixed_scalar,
+    "dropout": dropped, "conv1d": convolved, "turned": turned, "scalar": mixed_scalar,
     "einsum": lambda p: both(lambda a, b: lamina.einsum("ij,kj->ki", a, b), p.leaf(4, 3), p.leaf(5, 3)),
 }  # fmt: skip
 NAMES = list(STEPS)

@@ -199,6 +199,12 @@ def test_gradients_accumulate_and_stay_where_nobody_asks(tmp_path):
         for p, q in zip(model.parameters(), plain.parameters()):
             assert p.requires_grad == q.requires_grad and (p.grad is None) == (q.grad is None)
             assert q.grad is None or (p.grad.full_tensor() - q.grad).abs().max() < 1e-12
+        stepped = []
+        for p in model.parameters():
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(lambda p: stepped.append(p.grad.placements))
+        gpt_loss(model, 0, mine()).backward()
+        assert len(stepped) == sum(p.requires_grad for p in model.parameters()) and stepped[0] == (Shard(0),)
         model.requires_grad_(True)  # frozen ones thaw
         plain.requires_grad_(True)
         for net, rows in ((plain, slice(None)), (model, mine())):
@@ -282,6 +288,21 @@ def test_states_are_saved_loaded_and_made_from_nothing(tmp_path):
         assert all(p.to_local().isfinite().all() for p in bare.parameters())
         bare.load_state_dict(state)
         same(bare, build())
+        assigned = {k: nn.Parameter(distribute_tensor(v.full_tensor(), v.device_mesh, v.placements))
+                    for k, v in state.items()}
+        other.load_state_dict({k: v.detach() * 0 for k, v in state.items()})
+        other.load_state_dict(assigned, assign=True)
+        assert gpt_loss(other, 0, mine()).item() == gpt_loss(model, 0, mine()).item()
+        other.reshard()
+        assert other.norm.weight.to_local() is assigned["norm.weight"].to_local()
+        other.norm.weight = nn.Parameter(lamina.ones(8).double())
+        refused(lambda: gpt_loss(other, 0, mine()), "another tensor", "LayerNorm.weight")
+        halved = sharded(build())
+        gpt_loss(halved, 0, mine()).backward()
+        halved.zero_grad()
+        halved.float()
+        gpt_loss(halved, 0, mine()).backward()
+        assert all(p.dtype is p.grad.dtype is lamina.float32 for p in halved.parameters())
         lamina.manual_seed(7)
         drawn = nn.Linear(6, 5)
         with lamina.device("meta"):
