@@ -199,12 +199,13 @@ class ParameterGroup:
             standing: Any = module._parameters[name]
             if standing is c.part:
                 continue
-            alike = isinstance(standing, DTensor) and standing._meta.shape == c.part._meta.shape
+            is_cut = isinstance(standing, DTensor)
+            alike = is_cut and standing._meta.shape == c.part._meta.shape
             if not alike or not c.part.lies_like(standing):
                 raise ArgumentValueError(
                     f"fully_shard: another tensor stands at {type(module).__name__}.{name}",
                     f"parameter: {c.part.shown()}",
-                    f"found: {standing.shown() if isinstance(standing, DTensor) else type(standing).__name__}",
+                    f"found: {standing.shown() if is_cut else type(standing).__name__}",
                     "distribute_tensor(x, p.device_mesh, p.placements) lies as the parameter does",
                 )
             c.part = standing

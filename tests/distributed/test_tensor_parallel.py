@@ -137,6 +137,33 @@ def test_llama_comparison_sees_a_gradient_that_is_not_added_up(tmp_path):
     assert "AssertionError: (" in printed, printed
 
 
+def test_two_layers_meet_once_each_way(tmp_path):
+    """By columns, then by rows: one sum forward, and one of the input's gradient; by sequence two moves."""
+    ranks.run(
+        2,
+        """
+        from lamina.ir import meeting
+        calls, start = [], meeting.CARRIER.start
+        meeting.CARRIER.start = lambda kind, *a, **k: (calls.append(kind), start(kind, *a, **k))[1]
+        for first, last, wanted in (
+            ({}, {}, (["all_reduce"], ["all_reduce"])),
+            ({"input_layouts": Shard(0)}, {"output_layouts": Shard(0)},
+             (["all_gather", "reduce_scatter"], ["all_gather", "reduce_scatter"])),
+        ):
+            net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4, bias=False))
+            parallelize_module(net, mesh, {"0": ColwiseParallel(**first), "2": RowwiseParallel(**last)})
+            calls.clear()
+            y = net(lamina.ones(2, 4, requires_grad=True))
+            forward = [*calls]
+            calls.clear()
+            y.sum().backward()
+            assert (forward, calls) == wanted, (forward, calls)
+        """,
+        tmp_path,
+        begin=BEGIN,
+    )
+
+
 def test_parallel_styles_refuse_and_warn(tmp_path):
     ranks.run(
         2,

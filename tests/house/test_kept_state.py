@@ -16,6 +16,8 @@ COUNTS = "counts changes, which guards read"
 KEPT = "keeps what it found out, which stays so"
 TABLE = "a table that is filled where modules are imported"
 REVIEWED = {
+    "distributed/fsdp/parameter_group.py": "fully sharded modules, whose forwards refuse to be recorded",
+    "distributed/fsdp/sharding.py": "the same",
     "distributed/groups.py": "groups that were joined: recordings are of one `meeting.CARRIER`",
     "distributed/transport.py": KEPT,
     "distributed/launching/spawn.py": "the process that unlinks what is left, before a function is called",
