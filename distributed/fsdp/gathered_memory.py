@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -17,33 +17,35 @@ from ...ir.errors import ArgumentError
 from ...ir.types import Type
 from ...runtime.changes import advance_contents
 from ...runtime.history import storage_of
-from ...runtime.meta import NoValues
 from ...runtime.places import here
-from ...runtime.tensor import Tensor, wrap
+from ...runtime.tensor import Parameter, Tensor, wrap
 
 _ALIGN = 64
 _GIVES_BACK = hasattr(mmap, "MADV_DONTNEED")  # elsewhere pages stay until backward is done
-_GROUND = np.zeros(64, np.uint8)
 
 
-def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise ArgumentError(
-        "a gathered parameter of a fully sharded module was used after it was given back",
-        "use module.weight anew, inside of the module's forward or after module.unshard()",
-    )
+class _GivenBack(Tensor):
+    """What a gathered tensor is while its memory is given back: who asks for its array is told so."""
+
+    __slots__ = ()
+
+    @property
+    def _data(self) -> Any:  # type: ignore[override]
+        raise ArgumentError(
+            "a gathered parameter of a fully sharded module was used after it was given back",
+            f"parameter: {self._meta}",
+            "use module.weight anew, inside of the module's forward or after module.unshard()",
+        )
 
 
-class _GivenBack(NoValues):
-    """The array of a parameter that is not there now."""
+class _GivenBackParameter(_GivenBack, Parameter):
+    """The same of a parameter."""
 
-    __array_ufunc__ = __array_function__ = _refuse
-    item = tolist = tobytes = astype = fill = _refuse
-    __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
-    __getitem__ = __setitem__ = _refuse
+    __slots__ = ()
 
 
-def _nothing(kind: Type) -> _GivenBack:
-    return _GivenBack(kind.shape, kind.dtype.numpy, _GROUND, 0, (0,) * kind.ndim)
+_ABSENT: dict[type, type] = {Tensor: _GivenBack, Parameter: _GivenBackParameter}
+_PRESENT = {absent: present for present, absent in _ABSENT.items()}
 
 
 class Memory:
@@ -76,7 +78,8 @@ class Gathered:
     """The whole parameters of a group while something knows of them: tensors over one piece of memory.
 
     leaves: ordinary tensors over the memory.  standing: the parameters that stand in modules, which are
-    those, or made of them.  versions: how often each was written when it was last given back.
+    those, or made of them.  versions: how often each was written when it was last given back.  marks: what
+    tells the values apart that were gathered.
     """
 
     def __init__(self, kinds: list[Type]):
@@ -84,18 +87,20 @@ class Gathered:
         self.leaves = [wrap(a, k) for a, k in zip(self.memory.arrays, kinds, strict=True)]
         self.standing: list[Tensor] = []
         self.versions: list[int] | None = None
+        self.marks: list[tuple] = []
 
-    def filled(self) -> None:
-        """Note that the memory was written: what history saved of it counts again."""
+    def filled(self, marks: list[tuple]) -> None:
+        """Note that the memory was written: what history saved of it counts again, if values are the same."""
         for i, x in enumerate(self.leaves):
-            x._data = self.memory.arrays[i]
-            if self.versions is not None:
+            x.__class__ = _PRESENT.get(type(x), type(x))
+            if self.versions is not None and marks == self.marks:
                 storage_of(x).version = self.versions[i]
-        self.versions = None
+        self.versions, self.marks = None, marks
         advance_contents()
 
-    def renewed(self) -> None:
+    def renewed(self, marks: list[tuple]) -> None:
         """Note that the memory was written with other values: what history saved of it counts no more."""
+        self.marks = marks
         for x in self.leaves:
             storage_of(x).written(("fully_shard", here()))
 
@@ -104,5 +109,5 @@ class Gathered:
         self.versions = [storage_of(x).version for x in self.leaves]
         for x in self.leaves:
             storage_of(x).written(("reshard", here()))
-            x._data = _nothing(x._meta)
+            x.__class__ = _ABSENT[type(x)]
         self.memory.give_back()

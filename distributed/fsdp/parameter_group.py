@@ -219,6 +219,9 @@ class ParameterGroup:
         if self.is_open or self.arriving is not None:
             return
         self.adopt()
+        self._send()
+
+    def _send(self) -> None:
         self.arriving = [self._sent(lane) for lane in self.lanes]
         self.seen = self.marks()
 
@@ -253,7 +256,7 @@ class ParameterGroup:
             found = self._made()
             self.known = weakref.ref(found)
         self._fill(found)
-        found.filled()
+        found.filled(self.seen)
         self.gathered = found
         for c, x in zip(self.order, found.standing, strict=True):
             c.stand(x)
@@ -261,11 +264,9 @@ class ParameterGroup:
     def _renew(self) -> None:
         """Gather anew what was written while it was open."""
         assert self.gathered is not None
-        found, self.gathered = self.gathered, None
-        self.begin()
-        self._fill(found)
-        found.renewed()
-        self.gathered = found
+        self._send()
+        self._fill(self.gathered)
+        self.gathered.renewed(self.seen)
 
     def _fill(self, found: Gathered) -> None:
         assert self.arriving is not None
@@ -329,6 +330,11 @@ class ParameterGroup:
     def is_complete(self) -> bool:
         """Whether all gradients that can come are there."""
         return len(self.arrived) == sum([c.part.requires_grad for c in self.order])
+
+    @property
+    def has_frozen(self) -> bool:
+        """Whether some ask for no gradient, so that nothing says when backward is done with them."""
+        return any([not c.part.requires_grad for c in self.order])
 
     def grads(self) -> list[np.ndarray | None]:
         """Take the gradients that came, with those that were kept before."""

@@ -73,7 +73,8 @@ class State:
         self.group, self.reshards, self.policy = group, reshards, policy
         self.reshards_after_backward = self.syncs = True
         self.schedule: Schedule | None = None
-        self.is_root = False
+        self.is_root = self.unheard = False
+        self.outstanding = 0
         self.ahead: list[State] | None = None
         self.ahead_in_backward: list[State] | None = None
         group.after_arrival = self.grad_came
@@ -109,6 +110,13 @@ class State:
             schedule.last, schedule.order = schedule.order or schedule.last, []
         schedule.depth += 1
         self.group.unshard()
+        if not recomputing and is_grad_enabled():
+            asked = next((x for x in tensors_in((args, kwargs)) if x.requires_grad), None)
+            if asked is None:
+                self.unheard = True
+            else:
+                self.outstanding += 1
+                asked.register_hook(self.input_done)
         if not recomputing:
             schedule.order.append(self.group)
             if self.ahead is not None:
@@ -160,13 +168,25 @@ class State:
             queue_callback(lambda: _backward_ended(schedule))
 
     def grad_came(self) -> None:
-        """Average the group's gradients once all are there."""
+        """Average the group's gradients once all are there, and give its parameters back.
+
+        Backward may still come to frozen ones: then that is done when it has left the module.
+        """
         self.await_end()
         if self.group.is_complete:
-            self.backward_done()
+            self.average()
+            if self.closes and not self.group.has_frozen:
+                self.group.reshard()
 
-    def backward_done(self) -> None:
-        """Send the group's gradients, and give its parameters back."""
+    def input_done(self, _: Any) -> None:
+        """Give the parameters back when backward has left all calls of the module."""
+        self.outstanding -= 1
+        if self.outstanding == 0 and not self.unheard and not self.group.arrived and self.closes:
+            if self.group.has_frozen:
+                self.group.reshard()
+
+    def average(self) -> None:
+        """Send the group's gradients, or keep them where they are not to be averaged yet."""
         schedule = self.begin()
         if not self.syncs:
             self.group.keep()
@@ -175,18 +195,22 @@ class State:
             begun = self.group.reduce()
             if begun:
                 schedule.finishing.append(begun)
-        if self.reshards_after_backward:
-            self.group.reshard()
+
+    @property
+    def closes(self) -> bool:
+        """Whether parameters are given back after backward: averages stand with the parts."""
+        return self.reshards_after_backward or self.syncs
 
 
 def _backward_ended(schedule: Schedule) -> None:
     schedule.waits = False
     for state in schedule.states:
         if state.group.arrived:
-            state.backward_done()
-        elif state.reshards_after_backward:
+            state.average()
+        if state.closes:
             state.group.reshard()
         state.group.discard()
+        state.outstanding, state.unheard = 0, False
     schedule.finish()
 
 
@@ -292,7 +316,10 @@ class FSDPModule:
             state.reshards = reshard_after_forward
 
     def set_reshard_after_backward(self, reshard_after_backward: bool, *, recurse: bool = True) -> None:
-        """Give parameters back after backward, or keep them for the next forward."""
+        """Give parameters back after backward, or keep them for the next forward.
+
+        Where gradients were averaged they are given back in any case: the averages stand with the parts.
+        """
         for state in self._states(recurse):
             state.reshards_after_backward = reshard_after_backward
 

@@ -19,7 +19,7 @@ def cut_alike(call: Call) -> list[Way]:
     found: list[Way] = []
     shape = call.outs[0].shape
     for d in sharded(call):
-        if -d > len(shape) or shape[d] == 1:
+        if -d > len(shape):
             continue
         ins: list[Placement | None] = []
         for own in call.shapes:

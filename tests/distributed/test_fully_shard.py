@@ -355,6 +355,35 @@ def test_what_is_given_back_is_not_read(tmp_path):
     )
 
 
+def test_weights_that_change_before_backward_are_seen(tmp_path):
+    program(
+        2,
+        """
+        model = fully_shard(nn.Sequential(fully_shard(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 1)))
+        x = lamina.ones(2, 4, requires_grad=True)
+        for change in ("step", "reload"):
+            y = model(x).sum()
+            with lamina.no_grad():
+                if change == "step":
+                    model[0].weight.mul_(2.0)
+                else:
+                    model[0].load_state_dict(model[0].state_dict())
+            refused(y.backward, "changed")
+            model(x).sum().backward()
+        traced = jit.trace(lambda x: F.linear(x, model[0].weight, model[0].bias))
+        for factor in (1.0, 3.0):
+            with lamina.no_grad():
+                model[0].weight.mul_(factor)
+                model[0].unshard()
+                plain = x @ model[0].weight.T + model[0].bias
+                assert (traced(x) - plain).abs().max() < 1e-6
+                assert (traced(x) - plain).abs().max() < 1e-6
+                model[0].reshard()
+        """,
+        tmp_path,
+    )
+
+
 def test_a_rank_has_a_part_between_steps(tmp_path):
     program(
         2,
