@@ -33,6 +33,7 @@ ROOMS = {
     "distributed._composable": "distributed.composable",
     "distributed._tensor": "distributed.earlier_tensor",
     "distributed.distributed_c10d": "distributed",
+    "distributed.launch": "distributed.run",
     "distributed.fsdp.api": "distributed.fsdp.full_state",
     "distributed.fsdp.fully_sharded_data_parallel": "distributed.fsdp.wrapper",
     "distributed.tensor._utils": "distributed.tensor.parts",

@@ -1,0 +1,17 @@
+"""What PyTorch calls torchrun: `python -m lamina run -m torch.distributed.run …`, which is the command launch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from .launching.launch import launch
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a program as several processes, and exit with its status.  args: the command's, unless given."""
+    sys.exit(launch(list(sys.argv[1:] if args is None else args)))
+
+
+if __name__ == "__main__":
+    main()
