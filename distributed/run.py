@@ -1,4 +1,4 @@
-"""What PyTorch calls torchrun: `python -m lamina run -m torch.distributed.run …`, which is the command launch."""
+"""What programs import to do what torchrun does: `run.main(["--nproc-per-node", "2", "train.py"])`."""
 
 from __future__ import annotations
 
