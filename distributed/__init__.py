@@ -83,7 +83,9 @@ from .objects import (
 from .reduce_op import ReduceOp
 from .work import Work
 
-_ROOMS = frozenset(("checkpoint", "fsdp", "pipelining", "tensor"))  # imported at their first use
+_ROOMS = frozenset(
+    ("algorithms", "checkpoint", "fsdp", "optim", "pipelining", "tensor")
+)  # imported at their first use
 
 
 def __getattr__(name: str) -> ModuleType:

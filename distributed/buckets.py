@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.ops import collectives as ops
 from ..ir.ops.join import cat
-from ..runtime import Tensor, no_grad
+from ..runtime import Tensor, modes, no_grad
 from ..runtime.history import storage_of
 from ..runtime.places import here
 from ..runtime.tensor import wrap
@@ -118,6 +118,8 @@ class Averaging:
     def send(self, bucket: Bucket) -> None:
         """Begin a bucket's collective."""
         if self.hook is not None:
+            if modes.CHANGED:
+                modes.tell("refuse", "a hook of DistributedDataParallel averages gradients in its own way")
             flat = bucket.fill()
             bucket.future = self.hook(GradBucket(bucket, flat, bucket is self.buckets[-1]))
         elif is_recorded():

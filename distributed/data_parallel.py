@@ -14,12 +14,13 @@ from typing import Any
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..nn.module import Module
 from ..runtime.modes import is_grad_enabled
+from .algorithms.join import Join, Joinable, JoinHook, count_of
 from .buckets import GradBucket
 from .groups import ProcessGroup, default_group, resolved
-from .reducer import Joining, Reducer
+from .reducer import Reducer
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """Wrap a module that every rank has, so that backward averages its gradients over the ranks.
 
         model = DistributedDataParallel(Net())
@@ -76,7 +77,7 @@ class DistributedDataParallel(Module):
         self.dim, self.device_ids, self.output_device = dim, None, None
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = self._divides_by_all = True
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         parameters = [(n, p) for n, p in module.named_parameters() if n not in ignored]
         buffers = [b for n, b in module.named_buffers() if n not in ignored]
@@ -96,6 +97,8 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Call the module; the backward of what it returns averages gradients, unless in `no_sync`."""
         syncs = self.require_backward_grad_sync
+        if self._join is not None and syncs and is_grad_enabled():
+            self._tell_those_who_are_done()
         reducer = self._reducer
         # Gone through here, where a recorder sees which tensors they are.
         following = list(reducer.buffers) if syncs and self.broadcast_buffers else []
@@ -117,31 +120,47 @@ class DistributedDataParallel(Module):
 
     def average_next_backward(self) -> None:
         """Let the next backward average gradients, whatever its forward was called in."""
+        self._tell_those_who_are_done()
         self._reducer.call_begins(True, [])
 
-    @contextmanager
+    def _tell_those_who_are_done(self) -> None:
+        """Say to ranks without batches, in a `Join`, that this one has one; know how many have."""
+        active = count_of(Join.notify_join_context(self))
+        if active is not None and not self._divides_by_all:
+            self._reducer.averaging.divisor = active
+
     def join(
         self,
         divide_by_initial_world_size: bool = True,
         enable: bool = True,
         throw_on_early_termination: bool = False,
-    ) -> Iterator[None]:
-        """Let ranks have different numbers of batches inside: who is done goes on meeting the others.
+    ) -> Join:
+        """Let ranks have different numbers of batches in a block: who is done goes on meeting the others.
 
         divide_by_initial_world_size: sums are divided by all ranks; otherwise by those that are not done.
         throw_on_early_termination: raise DistributedError on all ranks once one is done.
         """
-        if not enable:
-            yield
-            return
-        reducer = self._reducer
-        reducer.joining = Joining(reducer, divide_by_initial_world_size, throw_on_early_termination)
-        try:
-            yield
-            reducer.joining.shadow(self.broadcast_buffers)
-        finally:
-            reducer.joining = None
-            reducer.averaging.divisor = reducer.group.size()
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank without batches does for the others' steps."""
+        self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
+        return _Shadow(self)
+
+    @property
+    def join_device(self) -> Any:
+        """Where gradients are averaged."""
+        return self._reducer.named[0][1].device
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """The ranks that gradients are averaged over."""
+        return self.process_group
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Any]) -> None:
         """Call `hook(state, bucket)` in place of averaging a bucket; it returns a future of its averages."""
@@ -154,3 +173,27 @@ class DistributedDataParallel(Module):
 
     def __getstate__(self) -> Any:
         raise ArgumentError("a DistributedDataParallel can't be pickled: save its `module`, or state_dict()")
+
+
+class _Shadow(JoinHook):
+    """A rank without batches: its model in the others' steps.  held: the gradients that it had before."""
+
+    def __init__(self, model: DistributedDataParallel):
+        self.model, self.reducer = model, model._reducer
+        self.held: list[Any] | None = None
+
+    def main_hook(self) -> None:
+        """Average zeros with the others' gradients."""
+        if self.held is None:
+            self.held = [p.grad for _, p in self.reducer.named]
+        if not self.model._divides_by_all:
+            self.reducer.averaging.divisor = self.active
+        self.reducer.shadow(self.model.broadcast_buffers)
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Take the values of a rank that went to the end."""
+        if self.held is not None:
+            for (_, p), grad in zip(self.reducer.named, self.held, strict=True):
+                p.grad = grad
+        self.reducer.settle(is_last_joiner)
+        self.reducer.averaging.divisor = self.reducer.group.size()

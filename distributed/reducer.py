@@ -41,7 +41,6 @@ class Reducer:
         self.averaging.as_views = as_views
         self.syncing = self.begun = False
         self.unfinished: list[str] = []
-        self.joining: Joining | None = None
         for _, p in named:
             p.register_post_accumulate_grad_hook(self.accumulated)
 
@@ -87,8 +86,6 @@ class Reducer:
                 f"parameters: {', '.join(names[:20])}",
                 "DistributedDataParallel(..., find_unused_parameters=True) allows it",
             )
-        if self.joining is not None and syncs:
-            self.joining.others_wait()
         if following:
             self.same_as_first(following)
         self.syncing = syncs
@@ -123,54 +120,22 @@ class Reducer:
         all_reduce(used, ReduceOp.MAX, self.group)
         return {id(p) for (_, p), any_used in zip(self.named, used.tolist(), strict=True) if not any_used}
 
-
-class Joining:
-    """Ranks with different numbers of batches: before each step all say whether they have one.
-
-    by_all: sums are divided by all ranks; otherwise by those that have a batch.  throws: all raise once one
-    has none.
-    """
-
-    def __init__(self, reducer: Reducer, by_all: bool, throws: bool):
-        self.reducer, self.by_all, self.throws = reducer, by_all, throws
-
-    def active(self, own: bool) -> int:
-        """How many ranks have a batch.  Raises DistributedError where one has none and all are to know."""
-        count = make_tensor([int(own)])
-        all_reduce(count, group=self.reducer.group)
-        active = int(count.item())
-        if self.throws and active < self.reducer.group.size():
-            raise DistributedError("Detected at least one rank that exhausted inputs.")
-        return active
-
-    def others_wait(self) -> None:
-        """Say that this rank has a batch; those that have none meet it all the same."""
-        active, reducer = self.active(True), self.reducer
-        reducer.averaging.divisor = reducer.group.size() if self.by_all else active
-
+    # ---- without a batch
     def shadow(self, buffers: bool) -> None:
-        """Do what the others' steps need, with zeros, until none has a batch; then all have one's values."""
-        reducer, was_last = self.reducer, True
-        held = [p.grad for _, p in reducer.named]
-        nobody = {id(p) for _, p in reducer.named}
-        while self.active(False):
-            was_last = False
-            if buffers:
-                reducer.same_as_first(reducer.buffers)
-            for _, p in reducer.named:
-                p.grad = None
-            reducer.averaging.begin()
-            reducer.averaging.finish(reducer.unused(nobody) if reducer.may_be_unused else nobody)
-        for (_, p), grad in zip(reducer.named, held, strict=True):
-            p.grad = grad
-        self.settle(was_last)
+        """Do what one step of the others needs, with zeros; gradients become the averages, as theirs do."""
+        if buffers and self.buffers:
+            self.same_as_first(self.buffers)
+        for _, p in self.named:
+            p.grad = None
+        nobody = {id(p) for _, p in self.named}
+        self.averaging.begin()
+        self.averaging.finish(self.unused(nobody) if self.may_be_unused else set())
 
     def settle(self, was_last: bool) -> None:
         """Give all ranks the values of one that went to the end."""
-        reducer = self.reducer
-        number = make_tensor([reducer.group.rank() if was_last else -1])
-        all_reduce(number, ReduceOp.MAX, reducer.group)
-        source = reducer.group.ranks[int(number.item())]
+        number = make_tensor([self.group.rank() if was_last else -1])
+        all_reduce(number, ReduceOp.MAX, self.group)
+        source = self.group.ranks[int(number.item())]
         with no_grad():
-            for x in (*(p for _, p in reducer.named), *reducer.buffers):
-                broadcast(x, source, reducer.group)
+            for x in (*(p for _, p in self.named), *self.buffers):
+                broadcast(x, source, self.group)

@@ -99,6 +99,9 @@ class Done(Work):
     def exception(self) -> None:
         return None
 
+    def result(self) -> list[Any]:
+        return self._result
+
 
 class Future:
     """What a collective will give; `then(f)` makes one of f of this future, run where it is waited for."""

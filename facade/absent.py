@@ -108,10 +108,7 @@ PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors
 # By their names below `torch`: what is not built of what processes do together.
 DISTRIBUTED = {
     f"distributed.{name}": _room(f"distributed.{name}", _LATER, *names, **offered)
-    for name, names, offered in (
-        ("algorithms", (), {}),
-        ("elastic", (), {}),
-    )
+    for name, names, offered in (("elastic", (), {}),)
 }
 
 _TRACE = "jit.export(f, inputs, path) writes a traced function, with its kernels"
