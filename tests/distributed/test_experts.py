@@ -195,7 +195,7 @@ for call, says in ((lambda: MixtureOfExperts(D, 3, expert), "3 experts"),
         assert says in str(error), error
     else:
         raise AssertionError(says)
-print("said", net.mixture.extra_repr())
+print("said " + net.mixture.extra_repr())
 """,
         tmp_path,
     )
