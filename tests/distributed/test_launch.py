@@ -22,6 +22,7 @@ from lamina.distributed.launching.launchers import Host, Launcher
 from lamina.ir.errors import ArgumentValueError, StateError
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'lamina[mpi]'")
+pytestmark = pytest.mark.sampled(5)  # each starts processes
 if not launchers.is_there():
     pytest.skip("there is no mpiexec: pip install 'lamina[mpi]'", allow_module_level=True)
 

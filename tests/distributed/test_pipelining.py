@@ -351,6 +351,8 @@ def test_what_passes_between_stages(tmp_path):
         2,
         """
 from lamina.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+pytestmark = pytest.mark.sampled(4)  # each starts processes
 dist.init_process_group()
 rank = dist.get_rank()
 class First(nn.Module):

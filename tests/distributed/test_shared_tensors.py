@@ -260,6 +260,8 @@ import os, sys, time
 import lamina
 import lamina.multiprocessing as mp
 
+pytestmark = pytest.mark.sampled(3)  # each starts processes
+
 def work(x):
     x.fill_(1.0)
     print("child", os.getpid(), flush=True)

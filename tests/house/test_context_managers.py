@@ -38,7 +38,6 @@ REVIEWED = {
     ("distributed/arrays.py", "own_numbers"): "the state of a recorder, which an interrupt ends",
     ("distributed/data_parallel.py", "no_sync"): "put back in its finally; nothing else is held",
     ("distributed/nccl.py", "group"): "NCCL's group is ended in its finally; nothing else is held",
-    ("distributed/data_parallel.py", "join"): "put back in its finally; an interrupt ends the ranks",
     ("distributed/fsdp/wrapper.py", "no_sync"): "put back in its finally; nothing else is held",
     ("distributed/fsdp/wrapper.py", "state_dict_type"): "put back in its finally; nothing else is held",
     ("distributed/fsdp/wrapper.py", "summon_full_params"): "an interrupt ends the ranks",
