@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from ...ir.errors import ArgumentError, ArgumentValueError, StateError
 from ...ir.warned import warn
 from ...nn import Module
+from ...nn.parameter import Parameter
 from ...optim import Optimizer
 from ...runtime import Tensor, no_grad, ops
+from ..tensor import DTensor, distribute_tensor
 from .meeting import meeting_of
 
 # Classes that hold a module under a name, which is no part of the names of its parameters.
@@ -109,10 +111,24 @@ def set_model_state_dict(
     """
     asked = _checked(options)
     state = meeting_of(None).broadcast(model_state_dict) if asked.broadcast_from_rank0 else model_state_dict
-    names = {_bare(model, name): name for name in model.state_dict()}
+    own = model.state_dict()
+    names = {_bare(model, name): name for name in own}
     renamed = {names.get(name, name): value for name, value in state.items()}
-    found = model.load_state_dict(renamed, strict=asked.strict)
+    if asked.full_state_dict:
+        renamed = {name: _spread(value, own.get(name)) for name, value in renamed.items()}
+    is_meta = any(x.is_meta for x in own.values() if isinstance(x, Tensor))
+    found = model.load_state_dict(renamed, strict=asked.strict, assign=is_meta)
     return IncompatibleKeys([_bare(model, name) for name in found.missing_keys], list(found.unexpected_keys))
+
+
+def _spread(value: Any, like: Any) -> Any:
+    """A whole value as one that lies on ranks as `like` does."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or isinstance(value, DTensor):
+        return value
+    if value.shape != like.shape:
+        return value  # a step count, or what loading refuses
+    made = distribute_tensor(value, like.device_mesh, like.placements)
+    return Parameter(made) if isinstance(like, Parameter) else made
 
 
 def _within(
@@ -198,7 +214,42 @@ def set_optimizer_state_dict(
         states, groups = _unflattened(optimizer, order, found) if "state" not in found else (
             found["state"], found["param_groups"]
         )  # fmt: skip
+        if asked.full_state_dict:
+            own = {_bare(model, name): p for name, p in _parameters(model)}
+            states = {
+                name: {key: _spread(value, _bare_of(own.get(name))) for key, value in values.items()}
+                for name, values in states.items()
+            }
         optimizer.load_state_dict(_numbered(optimizer, order, states, groups, asked.strict))
+
+
+def _bare_of(p: Any) -> Any:
+    """What a state beside a parameter lies like."""
+    return p.detach() if isinstance(p, Tensor) else None
+
+
+def _init_optim_state(optim: Any) -> None:
+    """Have an optimizer make its states by a step along gradients of 0, at a rate of 0, as PyTorch's does.
+
+    Raises StateError where a parameter has a gradient that the step would take.
+    """
+    if optim.state:
+        return
+    parameters = [p for group in optim.param_groups for p in group["params"]]
+    if any(p.grad is not None for p in parameters):
+        raise StateError("the states of an optimizer are made before parameters have gradients")
+    rates = [group["lr"] for group in optim.param_groups if "lr" in group]
+    with no_grad():
+        for p in parameters:
+            p.grad = ops.zeros_like(p) if p.requires_grad else None
+    for group in optim.param_groups:
+        group["lr"] = 0.0
+    try:
+        optim.step()
+    finally:
+        for group, rate in zip(optim.param_groups, rates):
+            group["lr"] = rate
+        optim.zero_grad(set_to_none=True)
 
 
 def _listed(optimizers: Optimizers) -> list[Any]:
