@@ -498,6 +498,7 @@ class Module(Plain):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or fill them with zeros."""
         for param in self.parameters():
+            param = param if param._gathered is None else param._gathered
             grad = param.grad
             if grad is not None:
                 if set_to_none:

@@ -119,9 +119,11 @@ class Optimizer:
         if names and len(names) != len(given):
             raise ArgumentValueError("either all parameters of a group come with names, or none")
         params = [p[1] for p in given] if names else given
-        for p in params:
+        for i, p in enumerate(params):
             if not isinstance(p, Tensor):
                 raise ArgumentError(f"an optimizer updates tensors, not {type(p).__name__}")
+            if p._gathered is not None:
+                params[i] = p = p._gathered
             if not (p.is_leaf or p.retains_grad or self.defaults.get("differentiable")):
                 raise ArgumentValueError(
                     "an optimizer updates leaves only", f"tensor: {p._meta} of {p.grad_fn}"

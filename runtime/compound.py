@@ -217,6 +217,8 @@ def parts_of(columns: Sequence[tuple]) -> list[tuple]:
 
     Raises ShapeError for a row whose tensors don't lie alike.
     """
+    if modes.CHANGED:
+        modes.tell("refuse", "an optimizer updated tensors that are made of tensors")
     rows = []
     for row in zip(*columns, strict=True):
         p = row[1]

@@ -158,6 +158,7 @@ class Tensor:
 
     _dispatches = False  # whether a class of the user's has a `__torch_dispatch__` (subclassing.py)
     _compound = False  # whether it is made of tensors, without an array of its own (compound.py)
+    _gathered: Any = None  # where it is a whole that ranks have gathered: the part that is kept of it
     is_cuda = is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 

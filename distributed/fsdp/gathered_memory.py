@@ -79,7 +79,7 @@ class Gathered:
 
     leaves: ordinary tensors over the memory.  standing: the parameters that stand in modules, which are
     those, or made of them.  versions: how often each was written when it was last given back.  marks: what
-    tells the values apart that were gathered.
+    tells the values apart that were gathered.  begun: how often each had been written by then.
     """
 
     def __init__(self, kinds: list[Type]):
@@ -88,6 +88,7 @@ class Gathered:
         self.standing: list[Tensor] = []
         self.versions: list[int] | None = None
         self.marks: list[tuple] = []
+        self.begun: list[tuple] = []
 
     def filled(self, marks: list[tuple]) -> None:
         """Note that the memory was written: what history saved of it counts again, if values are the same."""
@@ -96,6 +97,7 @@ class Gathered:
             if self.versions is not None and marks == self.marks:
                 storage_of(x).version = self.versions[i]
         self.versions, self.marks = None, marks
+        self.settle()
         advance_contents()
 
     def renewed(self, marks: list[tuple]) -> None:
@@ -103,6 +105,15 @@ class Gathered:
         self.marks = marks
         for x in self.leaves:
             storage_of(x).written(("fully_shard", here()))
+        self.settle()
+
+    def written(self) -> list[int]:
+        """Which were written by others since they were gathered."""
+        return [i for i, x in enumerate(self.leaves) if storage_of(x).marks() != self.begun[i]]
+
+    def settle(self) -> None:
+        """Take what stands here for what was gathered."""
+        self.begun = [storage_of(x).marks() for x in self.leaves]
 
     def give_back(self) -> None:
         """Give the memory back; whoever reads the tensors, or what history saved of them, raises."""

@@ -19,7 +19,7 @@ from ...ir.errors import ArgumentError, ArgumentValueError, DeviceError
 from ...ir.types import type_of
 from ...nn.module import Module
 from ...runtime import Tensor, no_grad
-from ...runtime.tensor import Parameter, wrap
+from ...runtime.tensor import Parameter, fields, wrap
 from ..collectives import all_gather_into_tensor, all_reduce, reduce_scatter_tensor
 from ..device_mesh import DeviceMesh
 from ..objects import agreed
@@ -259,6 +259,7 @@ class ParameterGroup:
         found.filled(self.seen)
         self.gathered = found
         for c, x in zip(self.order, found.standing, strict=True):
+            fields(x)["_gathered"] = c.part
             c.stand(x)
 
     def _renew(self) -> None:
@@ -302,20 +303,25 @@ class ParameterGroup:
         return found
 
     def reshard(self) -> None:
-        """Put the parts back into the modules, and give the memory of the whole back."""
+        """Put the parts back into the modules, and give the memory of the whole back.
+
+        What was written into the whole meanwhile, by every rank alike, is written into the parts.
+        """
         if self.gathered is None:
             return
+        self.take_back()
         for c in self.cuts:
             c.stand(c.part)
         self.gathered.give_back()
         self.gathered = None
 
     def take_back(self) -> None:
-        """Write what stands in the open whole parameters into the parts."""
-        if self.gathered is None:
+        """Write what was written into the open whole parameters into the parts."""
+        if self.gathered is None or not (written := self.gathered.written()):
             return
         with no_grad():
-            for c, x in zip(self.order, self.gathered.leaves, strict=True):
+            for i in written:
+                c, x = self.order[i], self.gathered.leaves[i]
                 begin, length = chunk(c.shape[c.dim], self.shards.size(), self.rank)
                 c.part._stored.copy_(x.detach().narrow(c.dim, begin, length))
         self.seen = self.marks()

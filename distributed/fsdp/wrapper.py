@@ -262,8 +262,8 @@ class FullyShardedDataParallel(Module):
             yield
         finally:
             for s in states:
-                if writeback:
-                    s.group.take_back()
+                if not writeback and s.group.gathered is not None:
+                    s.group.gathered.settle()
                 s.group.reshard()
 
     @staticmethod

@@ -14,7 +14,8 @@ from ...runtime.compound import Compound
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [p.grad for p in found if p.grad is not None]
+    kept = [p if p._gathered is None else p._gathered for p in found]
+    return [p.grad for p in kept if p.grad is not None]
 
 
 def get_total_norm(

@@ -356,6 +356,32 @@ def test_what_is_given_back_is_not_read(tmp_path):
     )
 
 
+def test_an_open_model_is_stepped_clipped_and_cleared_by_its_parts(tmp_path):
+    program(
+        2,
+        """
+        plain, model = build(Net), sharded(build(Net))
+        held = None
+        for i in range(4):  # the model is open wherever its parameters are asked for
+            for net, rows in ((plain, slice(None)), (model, mine())):
+                loss = net_loss(net, i, rows)
+                if net is model:
+                    assert not isinstance(model.out.weight, DTensor)
+                net.zero_grad(set_to_none=bool(i % 2))
+                opt = optim.SGD(net.parameters(), lr=0.1)
+                loss.backward()
+                if net is model:
+                    net_loss(net, i, rows)
+                    assert not isinstance(model.out.weight, DTensor)
+                nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+                opt.step()
+        model.reshard()
+        same(model, plain)
+        """,
+        tmp_path,
+    )
+
+
 def test_weights_that_change_before_backward_are_seen(tmp_path):
     program(
         2,
@@ -502,6 +528,25 @@ def test_a_sharded_step_is_not_recorded_but_right(tmp_path):
                 for p, q in zip(model.parameters(), plain.parameters()):
                     p.mul_(1.1)
                     q.mul_(1.1)
+        ours, theirs = (optim.AdamW(m.parameters(), lr=1e-2, eps=1e-3) for m in (model, plain))
+        def train(x, y):
+            loss = F.cross_entropy(model(x), y)
+            ours.zero_grad()
+            loss.backward()
+            ours.step()
+            return loss
+        train = jit.trace(train)
+        only = jit.trace(lambda: ours.step())
+        for i in range(4):
+            x, y = lamina.tensor(IMAGES[i]), lamina.tensor(CLASSES[i])
+            train(x[mine()], y[mine()])
+            theirs.zero_grad()
+            F.cross_entropy(plain(x), y).backward()
+            theirs.step()
+            if i % 2:
+                only()
+                theirs.step()
+        same(model, plain)
         print(traced.explain(), step.explain())
         """,
         tmp_path,
@@ -561,6 +606,28 @@ def test_the_wrapper_class_trains_saves_and_loads(tmp_path):
         assert wrap.wrap(nn.Linear(2, 2)).weight.shape == (2, 2)
         with wrap.enable_wrap(wrapper_cls=FSDP):
             assert isinstance(wrap.wrap(nn.Linear(2, 2)), FSDP)
+        """,
+        tmp_path,
+    )
+
+
+def test_what_is_written_into_an_open_model_stays(tmp_path):
+    program(
+        2,
+        """
+        plain, model = build(Net), sharded(build(Net))
+        for i in range(3):
+            net_loss(model, i, mine())
+            net_loss(plain, i, slice(None))
+            with lamina.no_grad():
+                for p, q in zip(model.parameters(), plain.parameters()):
+                    assert not isinstance(p, DTensor)
+                    p.mul_(1.5)
+                    q.mul_(1.5)
+                    p.data.add_(0.25)
+                    q.data.add_(0.25)
+            model.reshard()
+            same(model, plain)
         """,
         tmp_path,
     )
