@@ -17,7 +17,7 @@ import pytest
 
 import lamina
 from lamina.data import DataLoader, Dataset, IterableDataset, WorkerError, get_worker_info
-from lamina.distributed import segments
+from lamina.distributed.launching import segments
 
 METHODS = [
     "fork",

@@ -11,6 +11,8 @@ from lamina.distributed.pipelining import SplitPoint, get_schedule_class, pipeli
 from lamina.distributed.pipelining.microbatch import TensorChunkSpec, cut_all, merged
 from lamina.distributed.pipelining.timetable import BACKWARD, FORWARD, Action, Timetable
 
+pytestmark = pytest.mark.sampled(4)  # each starts processes
+
 # ---- on paper ----------------------------------------------------------------------------------------------
 SHOWN = """\
 1F1B: 3 stages on 3 ranks, 4 microbatches; a backward takes two forwards
@@ -351,8 +353,6 @@ def test_what_passes_between_stages(tmp_path):
         2,
         """
 from lamina.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-
-pytestmark = pytest.mark.sampled(4)  # each starts processes
 dist.init_process_group()
 rank = dist.get_rank()
 class First(nn.Module):

@@ -22,6 +22,8 @@ from lamina import nn, optim
 from lamina.ir.errors import ArgumentValueError, DeviceError, StateError
 from lamina.runtime import shared_memory
 
+pytestmark = pytest.mark.sampled(3)  # each starts processes
+
 if not hasattr(os, "memfd_create"):
     pytest.skip("this system has no anonymous shared memory", allow_module_level=True)
 spawned = mp.get_context("spawn")
@@ -259,8 +261,6 @@ KILLED = """
 import os, sys, time
 import lamina
 import lamina.multiprocessing as mp
-
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 
 def work(x):
     x.fill_(1.0)

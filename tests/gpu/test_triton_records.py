@@ -28,6 +28,7 @@ DECOMPOSED = """
     softmax_cross_entropy std view_scatter
 """.split()
 ON_HOST = """
+    all_gather all_reduce all_to_all all_to_all_parts broadcast permute_ranks reduce reduce_scatter
     _assert_async _dirichlet_grad _standard_gamma_grad argwhere bincount cholesky_inverse
     cholesky_solve complex fft_c2c fft_c2r fft_r2c frexp gcd geqrf hash_tensor i0 igamma igammac
     imag indefinite_minor kthvalue lcm ldl_parts ldl_solved linalg_cholesky linalg_det linalg_eig

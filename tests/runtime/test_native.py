@@ -493,7 +493,7 @@ def test_a_stored_program_that_is_no_good_is_forgotten():
         b"",
         b"nonsense",
         disk.pack(b"{}"),
-        disk.pack(manifest.replace(b"[3,", b"[2,", 1), *run.objects),
+        disk.pack(manifest.replace(b"[4,", b"[3,", 1), *run.objects),
         disk.pack(manifest, *run.objects[:-1]),
         disk.pack(manifest, *(b"no object" for _ in run.objects)),
     ):

@@ -9,6 +9,7 @@ from .graph_writer import is_known, refused
 refused("ONNX has no operator that reads or builds bits of numbers", "nextafter", "frexp", "hash_tensor")
 refused("ONNX has no operator for it", "gcd", "lcm", "lgamma", "mode", "pivoted_order")
 refused("ONNX has no operator that raises an error for values", "_assert_async")
+refused("a model is run by one process", *(name for name, op in REGISTRY.items() if op.traits.meets))
 refused("ONNX has no integrals", "_dirichlet_grad", "_standard_gamma_grad")
 refused("how many there are hangs on the values", "argwhere", "bincount", "unique_parts")
 refused("Lamina's generators are none of ONNX's", *(name for name in REGISTRY if name.startswith("random_")))
