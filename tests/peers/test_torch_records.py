@@ -122,6 +122,7 @@ _INNER = "PyTorch has it as an inner kernel only"
 _ELSEWHERE = "PyTorch's returns nothing, or is off by up to 2e-2: the tests of distributions hold them"
 _STEP = "PyTorch's optimizers are classes: the tests of optim compare those"
 _SIGNS = "fixed up to signs of vectors: test_torch_decompositions.py compares what does not depend on those"
+_BETWEEN = "PyTorch has it between processes; tests/distributed compares it with NumPy"
 WITHOUT: dict[str, str] = {
     **dict.fromkeys(("avg_pool_grad", "max_pool_grad", "ctc_paths", "gru_gates", "lstm_gates"), _INNER),
     **dict.fromkeys(("attention", "attention_backward"), _INNER),
@@ -141,6 +142,22 @@ WITHOUT: dict[str, str] = {
     "unique_parts": "PyTorch's unique and unique_consecutive: composites of it are compared by name",
     "view_scatter": "PyTorch has slice_scatter and the like, not for chains of views",
     **dict.fromkeys((name for name, op in REGISTRY.items() if op.traits.mutates), _STEP),
+    **dict.fromkeys((name for name, op in REGISTRY.items() if op.traits.meets), _BETWEEN),
+    **dict.fromkeys(
+        (
+            "_fake_quantize",
+            "dequantize_affine",
+            "int_conv1d",
+            "int_conv2d",
+            "int_matmul",
+            "quantize_affine",
+            "quantized_conv1d",
+            "quantized_conv2d",
+            "quantized_linear",
+            "unpack_int4",
+        ),
+        "an operator of quantised models, which tests/quantization compares with float arithmetic and ONNX",
+    ),
     **dict.fromkeys(("_assert_async", "_dirichlet_grad", "_standard_gamma_grad"), _ELSEWHERE),
 }
 # What PyTorch itself can't do or gets wrong: part of its message, and why that is no fault of the record.
@@ -290,6 +307,7 @@ COMPARED = [
 ]
 
 
+@pytest.mark.sampled(1)  # all of them: it takes seconds, and says what was forgotten
 @pytest.mark.parametrize("name", NAMES)
 def test_record_has_a_counterpart_or_a_reason(name):
     op = REGISTRY[name]
