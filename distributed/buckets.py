@@ -22,6 +22,7 @@ from .groups import ProcessGroup
 from .work import Work, followed
 
 FIRST_BYTES = 1 << 20  # of the first bucket, which is to go soon
+ALONE = 1 << 18  # bytes from which on a gradient goes by itself: from where it lies, and back to there
 
 
 class Bucket:
@@ -64,12 +65,18 @@ class Bucket:
 
 
 def in_buckets(parameters: Sequence[Tensor], most: int, first: int = FIRST_BYTES) -> list[Bucket]:
-    """Parameters in buckets of at most so many bytes, the last first, as backward comes to them."""
+    """Parameters in buckets of at most so many bytes, the last first, as backward comes to them.
+
+    A large one has a bucket of its own.
+    """
     found: list[list[Tensor]] = []
     filling: dict[Any, tuple[list[Tensor], int]] = {}
     limit = min(first, most)
     for p in reversed(parameters):
         nbytes = p.numel() * p.element_size()
+        if nbytes >= ALONE:
+            found.append([p])
+            continue
         held, before = filling.get(p.dtype, ([], 0))
         if held and before + nbytes > limit:
             found.append(held)
