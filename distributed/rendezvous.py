@@ -21,7 +21,6 @@ from ..ir.errors import ArgumentValueError, DistributedError
 
 # What launchers of MPI leave in the environment of a rank.
 _LAUNCHED = ("PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE")
-_SERVER: list[subprocess.Popen[bytes]] = []
 IS_SERVED = "LAMINA_MEETS_BY_ITSELF"  # in the environment of processes that no launcher watches
 PATIENCE = 300.0  # seconds that a rank waits for rank 0 to be there
 
@@ -104,7 +103,9 @@ def serve(size: int, port: int, address: str = "127.0.0.1") -> int:
             process.stderr.read().decode("utf-8", "replace").strip()[-500:],
             "another job may: choose another MASTER_PORT",
         )
-    _SERVER.append(process)
+    process.stdout.close()
+    process.stderr.close()
+    process.returncode = 0  # it ends with the ranks: nobody waits for it, or is warned that it runs
     return int(said)
 
 

@@ -100,6 +100,36 @@ class Flight:
             raise
 
 
+class Message(Flight):
+    """What is received from one rank, whose number in the group is put into `seen`."""
+
+    def __init__(self, *flight: Any, **more: Any):
+        *flight, self.seen = flight
+        super().__init__(*flight, **more)
+
+    def arrived(self) -> bool:
+        if self.done:
+            return True
+        status = MPI.Status()
+        try:
+            there = self.requests[0].Test(status)
+        except MPI.Exception as error:
+            self.error = self.channel.failed(self.text, error)
+            raise self.error from None
+        if there:
+            self.finish()
+            came = status.Get_count(MPI.BYTE)
+            if came != self.nbytes:
+                who = self.channel.ranks[status.source]
+                self.error = DistributedError(
+                    f"{self.text}: {came} bytes came from rank {who}, which is another shape"
+                )
+                raise self.error
+            if self.seen is not None:
+                self.seen.append(status.source)
+        return there
+
+
 class Channel:
     """A communicator and who is in it.
 
@@ -350,31 +380,7 @@ class Channel:
         into = _raw(array)
         request = self.comm.Irecv(into, MPI.ANY_SOURCE if source is None else source, tag)
         of = self.ranks if source is None else (self.ranks[source],)
-        flight = Flight(self, text, [request], array.nbytes, None, array, of)
-        status = MPI.Status()
-
-        def arrived() -> bool:
-            if flight.done:
-                return True
-            try:
-                there = request.Test(status)
-            except MPI.Exception as error:
-                flight.error = self.failed(text, error)
-                raise flight.error from None
-            if there:
-                flight.finish()
-                if status.Get_count(MPI.BYTE) != into.nbytes:
-                    flight.error = DistributedError(
-                        f"{text}: {status.Get_count(MPI.BYTE)} bytes came from rank "
-                        f"{self.ranks[status.source]}, which is another shape",
-                    )
-                    raise flight.error
-                if seen is not None:
-                    seen.append(status.source)
-            return there
-
-        flight.arrived = arrived  # type: ignore[method-assign]
-        return flight
+        return Message(self, text, [request], array.nbytes, None, array, of, seen)
 
     def free(self) -> None:
         """Give the communicator back."""

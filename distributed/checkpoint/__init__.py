@@ -9,7 +9,7 @@ from . import default_planner, format_utils, metadata, planner, state_dict, stat
 from .checkpoints import Checkpoints
 from .failures import CheckpointException, DamagedCheckpointError
 from .filesystem import FileSystemReader, FileSystemWriter
-from .meeting import Alone, ByCommunicator, Meeting
+from .meeting import Alone, Meeting
 from .metadata import (
     BytesStorageMetadata,
     Chunk,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +13,6 @@ from ..groups import ProcessGroup, default_group, is_initialized, new_group
 from ..objects import broadcast_object_list, gather_object
 from .failures import Failure, for_all
 
-PAUSES = (0.0002, 0.02)  # seconds between two looks for the others: the first, and the longest
 Said = TypeVar("Said")
 Decided = TypeVar("Decided")
 
@@ -61,36 +59,6 @@ class Alone(Meeting):
 
     def apart(self) -> Meeting:
         return self
-
-
-class ByCommunicator(Meeting):
-    """The ranks of an MPI communicator of mpi4py's.
-
-    They wait for each other asleep: a blocking call of MPI would keep a core busy while others still write.
-    """
-
-    def __init__(self, comm: Any):
-        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
-        self._apart: ByCommunicator | None = None
-
-    def gather(self, said: Any) -> list[Any] | None:
-        self.barrier()
-        return self.comm.gather(said, root=0)
-
-    def broadcast(self, said: Any) -> Any:
-        self.barrier()
-        return self.comm.bcast(said, root=0)
-
-    def barrier(self) -> None:
-        request, (pause, longest) = self.comm.Ibarrier(), PAUSES
-        while not request.Test():
-            time.sleep(pause)
-            pause = min(2 * pause, longest)
-
-    def apart(self) -> Meeting:
-        if self._apart is None:
-            self._apart = ByCommunicator(self.comm.Dup())
-        return self._apart
 
 
 class ByGroup(Meeting):

@@ -91,7 +91,7 @@ def _resized(input: Type, dim: int, size: Any) -> Type:
 
 # ---- their meaning
 def _run(kind: str, input: np.ndarray, shape: tuple[int, ...], **attrs: Any) -> np.ndarray:
-    if attrs["group"] == _ALONE or len(attrs["group"]) == 1:
+    if len(attrs["group"]) == 1:
         return input.copy()
     return met(kind, attrs, (input,), np.empty(shape, input.dtype))
 

@@ -5,12 +5,14 @@ import warnings
 
 import checkpoint_ranks as ranks
 import numpy as np
-from mpi4py import MPI
 
 import lamina
+import lamina.distributed as dist
 import lamina.distributed.checkpoint as dcp
+from lamina.distributed.checkpoint.meeting import meeting_of
 
-MEETING = dcp.ByCommunicator(MPI.COMM_WORLD)
+dist.init_process_group()
+MEETING = meeting_of(None)
 RANK, SIZE = MEETING.rank, MEETING.size
 
 
@@ -125,4 +127,4 @@ if __name__ == "__main__":
     except BaseException as error:
         # Others may wait for this rank: end the job, whose output says why.
         print(f"rank {RANK}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        MPI.COMM_WORLD.Abort(1)
+        dist.groups.need_world().abort(1)

@@ -346,7 +346,7 @@ def child(rank, how, port, path):
     x = lamina.tensor([rank])
     dist.all_reduce(x)
     assert x.item() == 3 and dist.get_rank() == rank and os.environ["LOCAL_RANK"] == str(rank)
-    print(how, "met", flush=True)
+    print(f"{how} met", flush=True)
 if __name__ == "__main__":
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

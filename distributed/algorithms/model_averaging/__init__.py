@@ -2,7 +2,8 @@
 
 if not __name__.startswith("lamina."):  # found in the repository's root: a second copy under another name
     raise ImportError(
-        f"{__name__} is a folder of Lamina's repository: import lamina.distributed.algorithms.model_averaging"
+        f"{__name__} is a folder of Lamina's repository: "
+        "write import lamina.distributed.algorithms.model_averaging"
     )
 
 from . import averagers
