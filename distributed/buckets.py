@@ -42,6 +42,11 @@ class Bucket:
         self.future: Any = None
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """That of what its collective is given, whether a recording runs it or not."""
+        return tuple(self.parameters[0].shape) if len(self.parameters) == 1 else (self.size,)
+
+    @property
     def size(self) -> int:
         """Elements of all its parameters."""
         return self.ends[-1]
@@ -51,16 +56,25 @@ class Bucket:
         begins = [0, *self.ends[:-1]]
         return [(p, slice(a, b)) for p, a, b in zip(self.parameters, begins, self.ends, strict=True)]
 
-    def fill(self) -> np.ndarray:
-        """The gradients one behind the other; a missing one is zeros.  One alone stays where it is."""
-        if len(self.parameters) == 1 and (grad := self.parameters[0].grad) is not None:
+    def fill(self, divisor: float = 1) -> np.ndarray:
+        """The gradients one behind the other, divided; a missing one is zeros.
+
+        One that is alone stays where it is, unless this backward did not come to it: what nobody came to is
+        left as it was.
+        """
+        if len(self.parameters) == 1 and not self.waiting and (grad := self.parameters[0].grad) is not None:
             data = grad._data
             if data.flags.c_contiguous and data.flags.writeable:
-                return data.reshape(-1)
+                flat = data.reshape(-1)
+                return flat if divisor == 1 else np.divide(flat, divisor, out=flat, casting="unsafe")
         if self.flat is None or self.flat.size != self.size:
             self.flat = np.empty(self.size, self.parameters[0].dtype.numpy)
         for p, at in self.parts():
-            self.flat[at] = 0 if p.grad is None else read(p.grad).reshape(-1)
+            given: Any = 0 if p.grad is None else read(p.grad).reshape(-1)
+            if divisor == 1:
+                self.flat[at] = given
+            else:
+                np.divide(given, divisor, out=self.flat[at], casting="unsafe")
         return self.flat
 
 
@@ -91,7 +105,8 @@ def in_buckets(parameters: Sequence[Tensor], most: int, first: int = FIRST_BYTES
 class Averaging:
     """One backward's gradients on their way to all ranks.
 
-    buckets: in the order in which they go.  next: the first that has not gone.  divisor: of their sums.
+    buckets: in the order in which they go.  next: the first that has not gone.  divisor: of each gradient,
+    before it goes: a sum of halves could overflow, and the kernel that makes a gradient divides for nothing.
     hook: the user's, called with each bucket instead of `all_reduce`; it returns a future.
     """
 
@@ -132,14 +147,15 @@ class Averaging:
         elif is_recorded():
             with no_grad(), own_numbers():
                 grads = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in bucket.parameters]
-                flat_grads = (
-                    cat([g.reshape(-1) for g in grads], 0) if len(grads) > 1 else grads[0].reshape(-1)
-                )
-                bucket.summed = ops.all_reduce(flat_grads, "sum", self.group.ranks)
+                if self.divisor != 1:
+                    grads = [g / self.divisor for g in grads]
+                whole = cat([g.reshape(-1) for g in grads], 0) if len(grads) > 1 else grads[0]
+                bucket.summed = ops.all_reduce(whole, "sum", self.group.ranks)
         elif self.group.size() > 1:
-            flat = bucket.fill()
+            flat = bucket.fill(self.divisor)
             attrs = {"reduce": "sum", "group": self.group.ranks}
-            flight = self.group.channel.start("all_reduce", attrs, (flat,), (flat,))
+            shaped = flat.reshape(bucket.shape)
+            flight = self.group.channel.start("all_reduce", attrs, (shaped,), (shaped,))
             bucket.flat = flat
             bucket.work = followed(Work(flight), flat.nbytes)
 
@@ -153,37 +169,31 @@ class Averaging:
             self.next += 1
         for bucket in self.buckets:
             if bucket.future is not None:
-                self.write(bucket, _flat_of(bucket.future.wait()), unused, 1.0)
+                self.write(bucket, _flat_of(bucket.future.wait()), unused)
             elif bucket.summed is not None:
                 self.write_recorded(bucket, bucket.summed, unused)
             elif bucket.work is not None:
                 bucket.work.wait()
                 assert bucket.flat is not None
-                self.write(bucket, bucket.flat, unused, self.divisor)
+                self.write(bucket, bucket.flat, unused)
             elif self.divisor != 1:
                 for p in bucket.parameters:
                     if p.grad is not None:
                         p.grad.div_(self.divisor)
             bucket.work = bucket.summed = bucket.future = None
 
-    def write(self, bucket: Bucket, flat: np.ndarray, unused: set[int], divisor: float) -> None:
+    def write(self, bucket: Bucket, flat: np.ndarray, unused: set[int]) -> None:
         """Write averages into the gradients, or let these be views of them."""
         for p, at in bucket.parts():
             if id(p) in unused:
                 continue
             part = flat[at].reshape(p.shape)
             if self.as_views or p.grad is None:
-                if divisor != 1:
-                    np.divide(part, divisor, out=part, casting="unsafe")
                 p.grad = wrap(part if self.as_views else part.copy(), p._meta)
                 continue
             grad = p.grad
-            if divisor == 1 and np.may_share_memory(grad._data, part):
-                pass
-            elif divisor == 1:
+            if not np.may_share_memory(grad._data, part):
                 np.copyto(grad._data, part)
-            else:
-                np.divide(part, divisor, out=grad._data, casting="unsafe")
             storage_of(grad).written(("all_reduce", here()))
         if len(bucket.parameters) == 1 and not self.as_views:
             bucket.flat = None  # it was the gradient itself
@@ -191,12 +201,10 @@ class Averaging:
     def write_recorded(self, bucket: Bucket, summed: Tensor, unused: set[int]) -> None:
         """The same as ops of a recording."""
         with no_grad(), own_numbers():
-            if self.divisor != 1:
-                summed = summed / self.divisor
             for p, at in bucket.parts():
                 if id(p) in unused:
                     continue
-                part = summed[at].reshape(p.shape)
+                part = summed if len(bucket.parameters) == 1 else summed[at].reshape(p.shape)
                 if p.grad is None:
                     p.grad = part.clone()
                 else:

@@ -181,7 +181,7 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
         return _all_to_all_uneven("all_gather", found, [x] * len(into), into, async_op)
     if is_recorded():
         with no_grad():
-            gathered = ops.all_gather(x.reshape(1, *x.shape), 0, found.ranks)
+            gathered = ops.all_gather(x.reshape(-1), 0, found.ranks).reshape(found.size(), *x.shape)
             for i, y in enumerate(into):
                 y.copy_(gathered[i])
         return Done(into) if async_op else None

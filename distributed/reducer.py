@@ -10,7 +10,6 @@ from ..runtime import Tensor, no_grad
 from ..runtime import tensor as make_tensor
 from ..runtime.autograd import is_walking
 from ..runtime.backward_graph import queue_callback
-from .arrays import is_recorded
 from .buckets import Averaging, in_buckets
 from .collectives import all_reduce, broadcast
 from .groups import ProcessGroup
@@ -114,7 +113,7 @@ class Reducer:
 
     def unused(self, gone: set[int]) -> set[int]:
         """The ids of the parameters that no rank has a gradient of, of those that this one has none of."""
-        if not self.may_be_unused or is_recorded():
+        if not self.may_be_unused:
             return gone
         used = make_tensor([int(id(p) not in gone) for _, p in self.named])
         all_reduce(used, ReduceOp.MAX, self.group)

@@ -7,12 +7,14 @@ Of a group of one rank nothing is carried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .errors import ArgumentValueError
+from .errors import ArgumentValueError, DistributedError
 
 Group = tuple[int, ...]  # the ranks that meet, by their numbers among all, in their order within the group
 Arrays = tuple[np.ndarray, ...]
@@ -40,7 +42,8 @@ class Carrier(Protocol):
     ) -> Pending:
         """Begin the collective `kind`, a record's name, on dense arrays; the group stands in `attrs`.
 
-        ahead: it is not waited for at once, so somebody must see to it meanwhile.
+        It asks `got_before` whether there is anything to do.  ahead: the collective is not waited for at
+        once, so somebody must see to it meanwhile.
         """
         ...
 
@@ -52,6 +55,61 @@ def enter(carrier: Carrier | None) -> None:
     """Let collectives run by `carrier` from now on; None: there are no other processes any more."""
     global CARRIER
     CARRIER = carrier
+
+
+class Met(NamedTuple):
+    """A collective that is over: what it was, and what this rank got."""
+
+    kind: str
+    attrs: Mapping[str, Any]
+    got: np.ndarray
+
+
+class _Anew(threading.local):
+    left: tuple[Met, ...] = ()
+
+
+_ANEW = _Anew()
+
+
+@contextmanager
+def begun_anew(met: Sequence[Met]) -> Iterator[None]:
+    """Within this the thread does again what met other processes already, and gets what it got.
+
+    The others go on, and would not come a second time.  Raises DistributedError at the end where the second
+    run left some out, for then the ranks are no longer in step.
+    """
+    before, _ANEW.left = _ANEW.left, (*met, *_ANEW.left)
+    try:
+        yield
+        if len(_ANEW.left) > len(before):
+            raise DistributedError(
+                "a run was begun anew, and met other processes less often than the first time",
+                f"left out: {_ANEW.left[0].kind}",
+                "what a traced function does must follow from its arguments and from what it read",
+            )
+    finally:
+        _ANEW.left = before
+
+
+def got_before(kind: str, attrs: Mapping[str, Any], out: np.ndarray) -> bool:
+    """Whether this collective was met before, by a run that was begun anew; `out` is then written.
+
+    Raises DistributedError where that run met for something else.
+    """
+    if not _ANEW.left:
+        return False
+    first, *rest = _ANEW.left
+    same = first.kind == kind and first.got.dtype == out.dtype and first.got.size == out.size
+    if not same or any(first.attrs[name] != value for name, value in attrs.items()):
+        raise DistributedError(
+            "a run was begun anew, and met other processes in another way than the first time",
+            f"first: {first.kind}{list(first.got.shape)}",
+            f"then: {kind}{list(out.shape)}",
+        )
+    _ANEW.left = tuple(rest)
+    out[...] = first.got.reshape(out.shape)
+    return True
 
 
 def everyone() -> Group:

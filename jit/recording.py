@@ -127,7 +127,6 @@ class _Finish:
         asked_of = [step for step in r.steps if isinstance(step, Question)]
         questions = tuple(step for step in asked_of if not step.leaves)
         makers += [self.told(step) for step in asked_of if step.leaves]
-        self.check_meetings()
         if self.live and r.replaced:
             raise Refusal("its outputs have a history, and the data of a tensor was replaced")
         if self.live and r.switched:
@@ -182,18 +181,6 @@ class _Finish:
             types=r.symbolic.settled_types(),
             needs=r.symbolic.needs(),
         )
-
-    def check_meetings(self) -> None:
-        """Raise Refusal where an answer may begin a run anew that has met other processes already."""
-        met: Event | None = None
-        for step in self.r.steps:
-            if isinstance(step, Event):
-                met = step if step.op.traits.meets else met
-            elif met is not None and not step.leaves:
-                raise Refusal(
-                    f"a value was asked for after a collective ({met.op.name}): with another answer the run "
-                    "would begin anew, and meet the other processes twice"
-                )
 
     def check_symbols(self, sources: Iterable[Source]) -> None:
         """Raise Refusal where something would differ between sizes that no condition tells of."""

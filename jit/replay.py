@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir.dims import Dim, evaluate, symbols_of
 from ..ir.dtypes import dtype_named, from_numpy_dtype
+from ..ir.meeting import Met
 from ..ir.op import REGISTRY
 from ..ir.types import Type, type_of
 from ..runtime import Tensor, set_grad_enabled
@@ -58,10 +59,10 @@ class Call:
     """One call on recorded paths.
 
     S: the slots: the arguments, then what guards find.  registry: of the captured tensors.  numbers: by group
-    of an optimizer, what it says now.  positions: where the generators stand.
+    of an optimizer, what it says now.  positions: where the generators stand.  met: the collectives so far.
     """
 
-    __slots__ = ("S", "registry", "numbers", "positions", "path", "branch", "undo")
+    __slots__ = ("S", "registry", "numbers", "positions", "path", "branch", "undo", "met")
 
     def __init__(self, S: list, registry: Registry):
         self.S, self.registry = S, registry
@@ -69,6 +70,7 @@ class Call:
         self.path: Any = None  # what the report says of the one taken
         self.branch: Any = None  # the last that was taken
         self.undo = Undo()
+        self.met: list[Met] = []
         self.positions = [g.position() for g in registry.generators] if registry.generators else ()
 
     def tensor(self, source: Source) -> Any:
@@ -155,6 +157,8 @@ def take(tree: Tree, call: Call, held: Any = None) -> Any:
             return _finish(tree, segment, segment.end, call, arrays, values, originals)
         if segment.outputs:
             values.update(zip(segment.outputs, segment.run(arrays, _weights(segment, call), call.S)))
+            if segment.meetings:
+                call.met += segment.met(values, call.S)
         segment.runs += 1
         assert segment.ask is not None
         for key in segment.ask.keys:

@@ -209,6 +209,9 @@ class TracedFunction:
         if type(why) is not Raised:
             call.undo.run()
         self._ledger.asked(clock() - start)
+        if call.met:
+            with meeting.begun_anew(call.met):
+                return self._otherwise(tree, why, S, args, kwargs)
         return self._otherwise(tree, why, S, args, kwargs)
 
     def _compared(self, tree: Tree, call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from ..ir.dims import symbols_of
 from ..ir.errors import ArgumentError
 from ..ir.execute import executor
 from ..ir.graph import Constant, Graph, Node, Value
+from ..ir.meeting import Met
 from ..ir.op import Op
 from ..ir.types import Type
 from ..passes.graphs.dce import refuses
@@ -32,6 +33,7 @@ from .facts import Refusal, shown
 from .observe.parts import Part, Reason, place_text
 from .recording import Recording
 from .report import Path
+from .sized import with_sizes
 from .sources import Answer, Fresh, Held, Made
 
 if TYPE_CHECKING:
@@ -133,6 +135,14 @@ class Segment:
     full: str | None = None  # why calls that get here run eagerly: too many answers were seen
     slots: list[int] = field(default_factory=list)  # where answers go that are inputs of what follows
     symbols: Mapping[str, int] = field(default_factory=dict)  # sizes that are symbols, and their slots
+    meetings: Sequence[tuple[str, dict[str, Any], Key]] = ()  # collectives before a question, in order
+
+    def met(self, values: Mapping[Key, np.ndarray], S: list) -> list[Met]:
+        """What its collectives gave in a call, for a call that must begin anew: no other rank would come."""
+        sizes = {name: S[at] for name, at in self.symbols.items()}
+        return [
+            Met(kind, with_sizes(attrs.items(), sizes), values[key]) for kind, attrs, key in self.meetings
+        ]
 
     def sizes(self, S: list) -> tuple[int, ...]:
         """What its symbols are in a call."""
@@ -355,6 +365,7 @@ class _Cut:
         self.known: set[Key] = set()
         self.run: set[Node] = set()
         self.maker = {v: node for node in self.graph.nodes for v in node.outputs}
+        self.meetings = [node for node in self.graph.nodes if node.op.traits.meets]
 
     def ask(self, number: int) -> Ask:
         question, places = self.recording.questions[number], self.recording.asked[number]
@@ -377,6 +388,9 @@ class _Cut:
             if node is not None and self.keys[value] not in known and id(node) not in found:
                 found.add(id(node))
                 stack.extend(v for v in node.inputs if v is not None)
+                if node.op.traits.meets:  # after all before it, as on every rank
+                    before = self.meetings[: self.meetings.index(node)]
+                    stack.extend(other.outputs[0] for other in before)
         return [node for node in self.graph.nodes if id(node) in found]
 
     def asked(self, number: int) -> list[Value]:
@@ -395,8 +409,11 @@ class _Cut:
                  for at in places if at is not None]  # fmt: skip
         rest = [*later, *self.graph.results[self.recording.first :]]
         used = {v for node in self.needed(rest, done) for v in node.inputs} | {*rest}
-        outputs = dict.fromkeys([*asked, *(v for v in mine if v in used)])
-        return self.made(nodes, [v for v in outputs if self.keys[v] not in self.known], ask=ask)
+        met = [node for node in nodes if node.op.traits.meets]
+        outputs = dict.fromkeys([*asked, *(v for v in mine if v in used), *(n.outputs[0] for n in met)])
+        made = self.made(nodes, [v for v in outputs if self.keys[v] not in self.known], ask=ask)
+        made.meetings = [(n.op.name, dict(n.attrs), self.keys[n.outputs[0]]) for n in met]
+        return made
 
     def last(self) -> Segment:
         """What computes the rest of a path, and writes."""

@@ -24,7 +24,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.printing import Namer
 from ...ir.recur import is_split
 from ..kernels.index_check import CHECK, index_check, tested, trusted
-from .program import Alias, Array, Call, Program, Repeat, Step, is_meeting, is_on_host
+from .program import Alias, Array, Call, Host, Program, Repeat, Step, is_meeting, is_on_host
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 # Of a loop whose runs don't hang on one another.  Memory that no thread comes to is never touched.
@@ -142,9 +142,8 @@ class MemoryPlan:
         """
         outputs = tuple(self.places[array] for array in step.outputs)
         inputs = [None if array is None else self.places[array] for array in step.inputs]
-        if isinstance(step, Call):
-            for n, source in declared(step.kernel):
-                inputs[source] = outputs[n]
+        for n, source in overwrites(step):
+            inputs[source] = outputs[n]
         return tuple(inputs), outputs
 
     def replace(self, **changes: Any) -> MemoryPlan:
@@ -157,7 +156,7 @@ class MemoryPlan:
         lines += [f"  %{names[a]} at {self.places[a]}" for a in (*program.params, *program.constants)]
         for number, step in enumerate(program.steps):
             lines += [f"  before {step.name}: {move}" for move in self.moves.get(number, ())]
-            over = {n: step.inputs[i] for n, i in declared(step.kernel)} if isinstance(step, Call) else {}
+            over = {n: step.inputs[i] for n, i in overwrites(step)}
             for n, array in enumerate(step.outputs):
                 source = over.get(n)
                 note = "" if source is None else f", in place of %{names[source]}"
@@ -262,6 +261,14 @@ def declared(kernel: Kernel) -> Iterator[tuple[int, int]]:
     for n, buffer in enumerate(kernel.outputs):
         if buffer.inplace is not None:
             yield n, names.index(buffer.inplace)
+
+
+def overwrites(step: Step) -> Iterator[tuple[int, int]]:
+    """(output, input), by position, for each output that a step writes in place."""
+    if isinstance(step, Call):
+        yield from declared(step.kernel)
+    elif isinstance(step, Host) and step.is_over:
+        yield 0, 0
 
 
 def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, Any]]:
@@ -388,7 +395,7 @@ class _Memory:
 
     def apart_in_step(self, step: Step, inputs: tuple[Place | None, ...], outputs: tuple[Place, ...]) -> None:
         """What a step writes lies over nothing else that it reads or writes, but where it is in place."""
-        shared = set(declared(step.kernel)) if isinstance(step, Call) else set()
+        shared = set(overwrites(step))
         is_host = is_on_host(step) and not is_meeting(step)  # it reads copies
         written = [(place, array.nbytes) for place, array in zip(outputs, step.outputs, strict=True)]
         if step in self.plan.scratch:

@@ -1,8 +1,9 @@
 """Gives every array of a program a place in memory: a param, a result, a constant, or part of one arena.
 
 Lifetimes decide.  Arrays that are never needed at once share bytes; a pointwise kernel writes over an operand
-that dies there; a result that overwrites a param is written straight over it where nothing reads the old
-values any more and nothing after it can fail, and is else copied when all is done.
+that dies there, and so does a collective whose result has its operand's shape; a result that overwrites a
+param is written straight over it where nothing reads the old values any more and nothing after it can fail,
+and is else copied when all is done.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .memory_plan import (
     failing,
     lanes_of,
     lanes_room,
+    overwrites,
     room,
     roots,
     shares,
@@ -95,11 +97,13 @@ class _Planner:
                 if array is not None:
                     self.last[self.root[array]] = number
         for number, step in enumerate(self.steps):
-            if is_meeting(step):  # it is read until somebody waits for what becomes of it
+            if is_meeting(step):
                 (array,) = step.inputs
                 assert array is not None
-                given, made = self.root[array], self.root[step.outputs[0]]
-                self.last[given] = max(self.last[given], self.first_read(made, number))
+                given, made = self.root[array], step.outputs[0]
+                if given in self.fixed or self.last[given] != number or not _are_alike(array, given, made):
+                    # It is read until somebody waits for what becomes of it.
+                    self.last[given] = max(self.last[given], self.first_read(made, number))
         for array in program.results:
             self.last[self.root[array]] = self.end
         self.safe_after = max(failing(program), default=-1)
@@ -178,14 +182,15 @@ class _Planner:
             param, number = self.program.params[at], self.first[root]
             step = self.steps[number]
             # nothing after may fail: the caller's array would be left half changed
-            if number < self.safe_after or self.last[param] > number or not isinstance(step, Call):
+            may_write = isinstance(step, Call) or is_meeting(step)
+            if number < self.safe_after or self.last[param] > number or not may_write:
                 continue
             if self.last[param] == number:
                 if not self.declare(number, step.outputs.index(root), param):
                     continue
             elif (links := self.written_in_turn(root, param)) is not None:
                 self.slots |= dict.fromkeys(links, self.slots[param])
-            elif any(step.outputs[n] is root for n, _ in declared(step.kernel)):
+            elif any(step.outputs[n] is root for n, _ in overwrites(step)):
                 continue
             self.slots[root] = self.slots[param]
 
@@ -221,7 +226,7 @@ class _Planner:
                 if root is not array:
                     continue
                 source = None
-                if isinstance(step, Call) and not self.guard:
+                if (isinstance(step, Call) or is_meeting(step)) and not self.guard:
                     source = self.operand_to_overwrite(number, n)
                 slot = self.slots.get(root) or _Slot(root.nbytes, number, self.last[root])
                 if source is not None:
@@ -229,17 +234,19 @@ class _Planner:
                     slot.first = before.first
                     slot.arrays += before.arrays
                     self.slots |= dict.fromkeys(before.arrays, slot)
+                elif is_meeting(step):  # until somebody waits
+                    given = self.slot(step.inputs[0])
+                    given.last = max(given.last, self.first_read(root, number))
                 slot.arrays.append(root)
                 self.slots[root] = slot
 
     def operand_to_overwrite(self, number: int, n: int) -> Array | None:
         """The operand, as a root, whose memory output `n` of a step takes over."""
         step = self.steps[number]
-        assert isinstance(step, Call)
         taken = self.slots.get(step.outputs[n])
         if taken is not None and _place(taken).kind == "param":
             return None
-        over = dict(declared(step.kernel))
+        over = dict(overwrites(step))
         positions = [over[n]] if n in over else range(len(step.inputs))
         for position in positions:
             root = self.root[step.inputs[position]]
@@ -257,14 +264,18 @@ class _Planner:
     def declare(self, number: int, n: int, root: Array) -> bool:
         """Declare output `n` of a step in place of the operand with that root; whether it may be."""
         step = self.steps[number]
-        assert isinstance(step, Call)
         positions = [i for i, array in enumerate(step.inputs) if self.root[array] is root]
         if len(positions) != 1 or root.nbytes != step.outputs[n].nbytes:
             return False
         (position,) = positions
-        over = dict(declared(step.kernel))
+        over = dict(overwrites(step))
         if n in over:
             return over[n] == position
+        if is_meeting(step):
+            alike = _are_alike(step.inputs[0], root, step.outputs[0])
+            self.steps[number] = replace(step, is_over=alike)
+            return alike
+        assert isinstance(step, Call)
         if position in over.values() or step.how is not None:
             return False
         if not may_be_in_place(step.kernel, n, position):
@@ -317,6 +328,12 @@ class _Planner:
 def _place(slot: _Slot) -> Place:
     assert slot.place is not None
     return slot.place
+
+
+def _are_alike(given: Array | None, root: Array, made: Array) -> bool:
+    """Whether a collective may write its result over its operand, whose memory is all of its root's."""
+    assert given is not None
+    return (given.dtype, given.shape, given.nbytes) == (made.dtype, made.shape, root.nbytes)
 
 
 def _move(source: _Slot, beyond: int, target: _Slot, nbytes: int) -> Move:

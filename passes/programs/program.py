@@ -111,7 +111,7 @@ class Alias:
 class Host:
     """An op without a kernel (sort, LAPACK), which its reference runs.  None: an operand left out.
 
-    where: as of a call.
+    where: as of a call.  is_over: a collective that writes its result over its operand.
     """
 
     op: Op
@@ -120,6 +120,7 @@ class Host:
     inputs: tuple[Array | None, ...]
     outputs: tuple[Array, ...]
     where: tuple[str, int] | None = None
+    is_over: bool = False
 
     @property
     def name(self) -> str:
