@@ -79,8 +79,9 @@ def begun_anew(met: Sequence[Met]) -> Iterator[None]:
     The others go on, and would not come a second time.  Raises DistributedError at the end where the second
     run left some out, for then the ranks are no longer in step.
     """
-    before, _ANEW.left = _ANEW.left, (*met, *_ANEW.left)
+    before = _ANEW.left
     try:
+        _ANEW.left = (*met, *before)
         yield
         if len(_ANEW.left) > len(before):
             raise DistributedError(

@@ -35,6 +35,7 @@ REVIEWED = {
     ("ir/dims.py", "facts"): "as `conditions`: held weakly by the thread's open blocks",
     ("passes/llvm/sized.py", "for_sizes"): "blocks of `hints`, `limits` and `facts`",
     ("jit/artifact.py", "known"): "blocks of `hints`, `limits` and `facts`",
+    ("ir/meeting.py", "begun_anew"): "put back in its finally; an interrupt ends the ranks",
     ("distributed/arrays.py", "own_numbers"): "the state of a recorder, which an interrupt ends",
     ("distributed/data_parallel.py", "no_sync"): "put back in its finally; nothing else is held",
     ("distributed/nccl.py", "group"): "NCCL's group is ended in its finally; nothing else is held",
