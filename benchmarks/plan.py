@@ -146,8 +146,9 @@ def section_table_1() -> list[str]:
     )
     about = """
     Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
-    table 1.  TFLOP/s of each GPU with what is recomputed, by the paper's own count.  It does not say the
-    micro-batch and the chunks of each row: they are the quickest that fit.
+    table 1; sizes, GPUs, batch and TFLOP/s are those of the table in the README of Megatron-LM's repository
+    (images/cases_april2021.png), too.  TFLOP/s of each GPU with what is recomputed, by the paper's own count.
+    It does not say the micro-batch and the chunks of each row: they are the quickest that fit.
     """
     return section("Megatron-LM, 1.7e9 to 1e12 parameters", about, table(head, rows), errors)
 
@@ -174,7 +175,8 @@ def section_table_2() -> list[str]:
         sharded.append((size, gpus, micro, published, *(f"{tflops:.0f}" for tflops in reached), ratios))
     about = """
     Table 2 of the same paper: tensor 8, pipeline 12 and 35, micro-batches of one; chunks, which it does not
-    say, are the quickest that divide.
+    say, are the quickest that divide.  Its rows were not compared with the paper again, but give the ratios
+    to ZeRO-3 that its text says (6 % and 24 % ahead, 70 % with twice the devices).
     """
     plain = table("parameters | A100 | batch | published TFLOP/s | predicted | ratio", rows)
     missed = """
@@ -212,7 +214,8 @@ def section_iterations() -> list[str]:
     )
     about = """
     Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", tables 3 and 5:
-    seconds of an iteration.
+    seconds of an iteration.  The MFU stands in the README of Megatron-LM's repository, too, and is what the
+    seconds of selective recomputation give; those of full recomputation were not compared with the paper.
     """
     return section("Selective recomputation", about, table(head, rows), errors)
 
