@@ -5,9 +5,10 @@
 Every contender runs in the same ranks, in turn, one thread each; a time is the slowest rank's, of which the
 least and the median stand here.  Collectives: of the same memory, sum of float32.  Steps: forward, loss,
 backward with gradients averaged over all ranks, and SGD with momentum, of Lamina's DistributedDataParallel
-(traced and eager) and PyTorch's; "alone" is Lamina's traced step without any collective, and "reduce" one
-all_reduce of all gradients, so that what a step takes can be held against their sum.  behind: Lamina's least
-time over that of mpi4py, or of PyTorch.
+(traced and eager) and PyTorch's; "alone" is Lamina's traced step without any collective, which all ranks run
+at the same time, and "reduce" one all_reduce of all gradients, so that what a step takes can be held against
+their sum (of the slowest rank's least times, and medians in brackets).  behind: Lamina's least time over that
+of mpi4py, or of PyTorch.
 """
 
 from __future__ import annotations
@@ -90,9 +91,7 @@ def rank(rounds: int, only: list[str], port: int) -> None:
     gloo.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=number, world_size=count)
     world = MPI.COMM_WORLD
 
-    def told(
-        title: str, found: dict[str, list[float]], peer: str, own: str, unit: float, more: str = ""
-    ) -> None:
+    def told(title: str, found: dict[str, list[float]], peer: str, unit: float) -> None:
         slowest = {name: np.array(values) for name, values in found.items()}
         for values in slowest.values():
             world.Allreduce(MPI.IN_PLACE, values, MPI.MAX)
@@ -102,7 +101,15 @@ def rank(rounds: int, only: list[str], port: int) -> None:
                 f"{name} {least[name] * unit:.2f} ({statistics.median(values) * unit:.2f})"
                 for name, values in slowest.items()
             )
-            print(f"{count} ranks  {title}: {each}; behind {least[own] / least[peer]:.2f}{more}", flush=True)
+            more = ""
+            if "alone" in found:
+                sums = [
+                    of(slowest["lamina"]) / (of(slowest["alone"]) + of(slowest["reduce"]))
+                    for of in (np.min, np.median)
+                ]
+                more = ", {:.2f} ({:.2f}) of alone + reduce".format(*sums)
+            behind = least["lamina"] / least[peer]
+            print(f"{count} ranks  {title}: {each}; behind {behind:.2f}{more}", flush=True)
 
     for name, size in SIZES.items():
         if only and "all_reduce" not in only:
@@ -120,7 +127,6 @@ def rank(rounds: int, only: list[str], port: int) -> None:
             f"all_reduce of {name}, {spelled}",
             times(contenders, enough, world.Barrier),
             "mpi4py",
-            "lamina",
             unit,
         )
     for name in MODELS:
@@ -140,10 +146,7 @@ def rank(rounds: int, only: list[str], port: int) -> None:
         peer, given = model(torch, name)
         peer.load_state_dict({k: torch.from_numpy(v.numpy().copy()) for k, v in net.state_dict().items()})
         steps["torch"] = step_of(torch, peer, torch.nn.parallel.DistributedDataParallel(peer), given())
-        found = times(steps, rounds, world.Barrier)
-        total = min(found["alone"]) + min(found["reduce"])
-        more = f", {min(found['lamina']) / total:.2f} of alone + reduce (rank 0)"
-        told(f"{name} step, ms", found, "torch", "lamina", 1e3, more)
+        told(f"{name} step, ms", times(steps, rounds, world.Barrier), "torch", 1e3)
     gloo.destroy_process_group()
 
 
