@@ -45,8 +45,8 @@ def need_alike(name: str, tensors: Sequence[Tensor], count: int | None = None) -
 
 
 def read(x: Tensor) -> np.ndarray:
-    """The elements of a tensor, dense; nobody writes them."""
-    return np.ascontiguousarray(x._data)
+    """The elements of a tensor, dense, in its shape; nobody writes them."""
+    return np.asarray(x._data, order="C")  # np.ascontiguousarray would make 0-d 1-d
 
 
 def plain_memory(x: Any) -> np.ndarray | None:
@@ -65,7 +65,7 @@ def opened(name: str, x: Tensor) -> tuple[np.ndarray, Callable[[], None]]:
     """
     check_writable(x, name, False)
     data, place = x._data, here()
-    dense = data if data.flags.c_contiguous and data.flags.aligned else np.ascontiguousarray(data)
+    dense = data if data.flags.c_contiguous and data.flags.aligned else np.array(data, order="C")
 
     def close() -> None:
         if dense is not data:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..nn.module import Module
+from ..runtime.compound import Compound
 from ..runtime.modes import is_grad_enabled
 from .algorithms.join import Join, Joinable, JoinHook, count_of
 from .buckets import GradBucket
@@ -35,7 +36,8 @@ class DistributedDataParallel(Module, Joinable):
     `module`, so that keys in `state_dict()` begin with that.
 
     Raises ArgumentValueError before init_process_group, for a module without parameters that require
-    gradients, and for device_ids; DistributedError where the ranks have different modules.
+    gradients, with such that ranks have parts of, and for device_ids; DistributedError where the ranks have
+    different modules.
     """
 
     def __init__(
@@ -87,6 +89,12 @@ class DistributedDataParallel(Module, Joinable):
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that "
                 "requires a gradient."
             )
+        for name, p in parameters:
+            if isinstance(p, Compound):
+                raise ArgumentValueError(
+                    f"DistributedDataParallel: {name} is a {p.what} tensor, of which ranks have parts",
+                    'fully_shard(module, mesh=mesh["dp"]) averages the gradients of such',
+                )
         most = int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20))
         may_be_unused = find_unused_parameters or static_graph
         self._reducer = Reducer(named, buffers, found, most, may_be_unused, gradient_as_bucket_view)

@@ -487,9 +487,9 @@ class World:
         """End all ranks of the job at once; without a launcher the others see that this one is gone."""
         sys.stdout.flush()
         sys.stderr.flush()
-        if rendezvous.IS_SERVED in os.environ:
-            os._exit(status)
-        MPI.COMM_WORLD.Abort(status)
+        if rendezvous.IS_SERVED not in os.environ:
+            MPI.COMM_WORLD.Abort(status)
+        os._exit(status)  # MPI's own comes back where its launcher can't be reached
 
 
 def join(timeout: float) -> World:

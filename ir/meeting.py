@@ -135,6 +135,6 @@ def carrier_for(kind: str, group: Group) -> Carrier:
 
 def met(kind: str, attrs: Mapping[str, Any], inputs: Arrays, out: np.ndarray) -> np.ndarray:
     """Run a collective to its end, and return `out`, which it wrote."""
-    arrays = tuple([np.ascontiguousarray(x) for x in inputs])
+    arrays = tuple([np.asarray(x, order="C") for x in inputs])  # np.ascontiguousarray would make 0-d 1-d
     carrier_for(kind, attrs["group"]).start(kind, attrs, arrays, (out,)).wait()
     return out

@@ -99,10 +99,16 @@ def test_its_corners(tmp_path):
             assert "init_process_group" in str(error)
         dist.init_process_group()
         rank, size = dist.get_rank(), dist.get_world_size()
-        for wrong in (lambda: DDP(nn.ReLU()), lambda: DDP(nn.Linear(2, 2), device_ids=[0])):
+        from lamina.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+        mesh = dist.init_device_mesh("cpu", (2,))
+        cut = parallelize_module(nn.Sequential(nn.Linear(2, 2)), mesh, {"0": ColwiseParallel()})
+        for wrong, says in ((lambda: DDP(nn.ReLU()), "any parameter that requires a gradient"),
+                            (lambda: DDP(nn.Linear(2, 2), device_ids=[0]), "device_ids=[0]"),
+                            (lambda: DDP(cut), "0.weight is a distributed tensor, of which ranks have")):
             try:
                 wrong()
-            except ValueError:
+            except ValueError as error:
+                assert says in str(error), error
                 continue
             raise AssertionError("not refused")
         # parameters and buffers begin as the first rank's, keys are those of the wrapped module

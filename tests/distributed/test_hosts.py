@@ -5,8 +5,11 @@ pytest -m slow tests/distributed/test_hosts.py          (as root, with `ip` and 
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import ranks
@@ -20,6 +23,19 @@ pytestmark = [
 NAME = (
     f"lam{os.getpid() % 10000}x"  # of a bridge and of namespaces; an interface's name has 15 letters at most
 )
+
+
+def processes(text):
+    """The processes whose command lines have a text in them."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path("/proc", pid, "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+        if text.encode() in line:
+            found.append(int(pid))
+    return found
 
 
 def ip(*words, check=True):
@@ -128,6 +144,12 @@ def test_a_link_that_is_cut_ends_in_an_error_on_each_rank(hosts, tmp_path):
         timeout=60,
         status=None,
     )
+    until = time.monotonic() + 10
+    while (left := processes(str(tmp_path / "program.py"))) and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid in processes(str(tmp_path)):  # MPI's own on the other host may be left, as nobody tells it
+        os.kill(pid, signal.SIGKILL)
     ip("-n", f"{NAME}2", "link", "set", "eth0", "up")
+    assert not left, "the ranks of the host that nobody reached did not end"
     assert "not reached" not in printed
     assert "nobody came for" in printed and "2 ranks are on other machines" in printed, printed

@@ -504,3 +504,46 @@ def test_a_traced_step_meets_an_eager_one(tmp_path, unused):
         """,
         tmp_path,
     )
+
+
+@pytest.mark.sampled(2)
+def test_one_rank_records_anew_while_another_runs_its_program(tmp_path):
+    """A size or a type that one rank alone has not met: both meet in the same collectives, of no dims too."""
+    printed = ranks.run(
+        2,
+        """
+        from lamina.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group()
+        rank = dist.get_rank()
+        lamina.manual_seed(0)
+        net = nn.Linear(3, 2).double()
+        model = DDP(net)
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        def step(x, scale):
+            optimizer.zero_grad()
+            loss = (model(x) * scale).square().mean()
+            loss.backward()
+            optimizer.step()
+            loss = loss.detach()
+            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+            return loss, dist.functional.all_reduce(x.sum()), dist.functional.all_gather(x[:1], 0)
+        traced = jit.trace(step)
+        generator = np.random.default_rng(1)
+        for i in range(14):
+            scale = 2.0 + (i in (6, 11)) if rank == 1 else 2.0
+            kind = lamina.float32 if i in (4, 8, 9) and rank == 0 else lamina.float64
+            x = lamina.tensor(generator.standard_normal((4 + (rank == 1) * (i > 9), 3)), dtype=kind).double()
+            state = {k: v.clone() for k, v in net.state_dict().items()}
+            found = traced(x if i != 7 or rank else x.clone().requires_grad_(), scale)
+            after = [p.detach().clone() for p in net.parameters()]
+            net.load_state_dict(state)
+            assert all(np.allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+                       for a, b in zip(found, step(x, scale))), i
+            assert all(np.allclose(a.numpy(), p.detach().numpy(), rtol=1e-12)
+                       for a, p in zip(after, net.parameters())), i
+        assert "served" in str(traced.explain())
+        print("agreed")
+        """,
+        tmp_path,
+    )
+    assert printed.count("agreed") == 2
