@@ -122,6 +122,8 @@ class Averaging:
         """Wait for all gradients anew."""
         self.next = 0
         for bucket in self.buckets:
+            if bucket.work is not None:  # of a backward that ended in an error
+                bucket.work.wait()
             bucket.waiting = set(range(len(bucket.parameters)))
             bucket.work = bucket.summed = bucket.future = None
 

@@ -28,6 +28,7 @@ from ..runtime.memory import address  # noqa: E402
 from . import rendezvous  # noqa: E402
 from .board import PART, Board  # noqa: E402
 from .environment import FAILED, WATCHED  # noqa: E402
+from .launching import segments  # noqa: E402
 from .waiting import QUICK, wait  # noqa: E402
 from .work import PROGRESS  # noqa: E402
 
@@ -40,6 +41,14 @@ _OPS = {
 }  # fmt: skip
 Arrays = tuple[np.ndarray, ...]
 After = Callable[[], None] | None
+_LEFT: list[tuple[list[Any], Any]] = []  # requests that nobody waits for, and what they read and write
+
+
+def _is_through(requests: list[Any]) -> bool:
+    try:
+        return MPI.Request.Testall(requests)
+    except MPI.Exception:  # of messages that nobody asks for
+        return True
 
 
 class Flight:
@@ -97,6 +106,12 @@ class Flight:
             if after is not None:
                 after()
 
+    def __del__(self) -> None:
+        """Hold the memory of what nobody waits for any more until MPI is through with it."""
+        if not self.done and self.requests and not MPI.Is_finalized():
+            _LEFT[:] = [one for one in _LEFT if not _is_through(one[0])]
+            _LEFT.append((self.requests, self.keep))
+
     def wait(self, timeout: float | None = None) -> None:
         """Return when the results are there.  Raises DistributedError where they will never be."""
         if self.error is not None:
@@ -124,6 +139,10 @@ class Message(Flight):
             there = self.requests[0].Test(status)
         except MPI.Exception as error:
             self.error = self.channel.failed(self.text, error)
+            if error.Get_error_class() == MPI.ERR_TRUNCATE:
+                self.error = DistributedError(
+                    f"{self.text}: more than its {self.nbytes} bytes came, which is another shape"
+                )
             raise self.error from None
         if there:
             self.finish()
@@ -421,6 +440,8 @@ class World:
         self.board = Board(memory, near, self.rank)
         self.near, self.local_rank = near, near.index(self.rank)
         node.Barrier()
+        # All of this machine have mapped it; its name would be left of ranks that are killed.
+        segments.unlink({n for n in segments.mapped(self.process) if n.startswith("mpich_shm_")})
         self.numbers, self.numbers_among = 0, dict[tuple[int, ...], int]()
         self.trouble: str | None = None
         self.log: list[tuple[int, int, int]] | None = None  # when what went began and came, and its bytes
@@ -440,6 +461,7 @@ class World:
 
     def subset(self, ranks: tuple[int, ...], number: int, timeout: float) -> Channel | None:
         """A channel between some ranks; None on the others.  Those of `ranks` alone take part."""
+        self.need_alive()
         if self.rank not in ranks:
             return None
         group = MPI.COMM_WORLD.Get_group().Incl(list(ranks))

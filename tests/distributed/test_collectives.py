@@ -297,6 +297,51 @@ def test_a_check_of_each_call_sees_the_same_on_other_machines(tmp_path):
     assert printed.count("told") == 2
 
 
+def test_memory_that_nobody_waits_for_is_held_until_it_was_written(tmp_path):
+    ranks.run(
+        2,
+        """
+        import time
+        dist.init_process_group()
+        dist.barrier()
+        for n in (1, 100, 1000):
+            time.sleep(0.3 * dist.get_rank())  # the first begins, and lets go, before the other comes
+            dist.all_reduce(lamina.full((n,), 5.0), async_op=True)
+            others = [lamina.zeros(n) for _ in range(2000)]
+            dist.barrier()
+            assert all(x.abs().max() == 0 for x in others), n
+        """,
+        tmp_path,
+    )
+
+
+def test_a_forked_process_is_no_rank(tmp_path):
+    ranks.run(
+        2,
+        """
+        import os
+        dist.init_process_group()
+        if os.fork() == 0:
+            x = lamina.ones(3)
+            other = 1 - dist.get_rank()
+            for call in (lambda: dist.all_reduce(x), dist.barrier, dist.new_group, lambda: dist.new_group([0]),
+                         lambda: dist.broadcast(x, 0, async_op=True), lambda: dist.recv(x),
+                         lambda: dist.send(x, other), lambda: dist.all_gather_object([0, 0], 1)):
+                try:
+                    call()
+                except RuntimeError as error:
+                    if "a forked process is no rank" in str(error):
+                        continue
+                os._exit(3)
+            raise SystemExit(0)  # by the way of atexit
+        assert os.wait()[1] == 0
+        dist.all_reduce(x := lamina.ones(3))
+        assert x[0].item() == 2
+        """,
+        tmp_path,
+    )
+
+
 @pytest.mark.parametrize(
     ("last", "said"),
     [

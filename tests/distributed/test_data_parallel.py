@@ -225,3 +225,38 @@ def test_a_traced_step_sees_what_the_module_does_in_python(tmp_path):
         """,
         tmp_path,
     )
+
+
+def test_a_backward_that_ends_in_an_error_leaves_the_next_one_right(tmp_path):
+    """What it had sent is on its way, from the memory that the next gradients go into."""
+    printed = ranks.run(
+        2,
+        """
+        import time
+        from lamina.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group()
+        lamina.manual_seed(0)
+        net = nn.Sequential(*[nn.Linear(150, 150) for _ in range(3)]).double()
+        model = DDP(net, bucket_cap_mb=0.19)
+        def fails(grad):
+            raise KeyError("in the middle")
+        handle = net[0].bias.register_hook(fails)
+        x = lamina.ones(4, 150).double() * (dist.get_rank() + 1)
+        time.sleep(0.5 * dist.get_rank())  # the first has sent its gradients, and goes on
+        try:
+            model(x * 100).sum().backward()
+        except KeyError:
+            print("failed")
+        handle.remove()
+        time.sleep(0.5 * dist.get_rank())
+        net.zero_grad()
+        model(x).sum().backward()
+        found = [p.grad.clone() for p in net.parameters()]
+        net.zero_grad()
+        net(lamina.ones(4, 150).double() * 1.5).sum().backward()
+        assert all(np.allclose(g.numpy(), p.grad.numpy(), rtol=1e-12)
+                   for g, p in zip(found, net.parameters()))
+        """,
+        tmp_path,
+    )
+    assert printed.count("failed") == 2
