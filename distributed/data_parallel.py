@@ -7,12 +7,14 @@ where it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..nn.module import Module
+from ..runtime import Tensor
 from ..runtime.compound import Compound
 from ..runtime.modes import is_grad_enabled
 from .algorithms.join import Join, Joinable, JoinHook, count_of
@@ -80,9 +82,21 @@ class DistributedDataParallel(Module, Joinable):
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
         self.require_backward_grad_sync = self._divides_by_all = True
-        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        parameters = [(n, p) for n, p in module.named_parameters() if n not in ignored]
-        buffers = [b for n, b in module.named_buffers() if n not in ignored]
+        self._bucket_bytes = int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20))
+        self._reducer = self._made_reducer()
+        self._reducer.check_alike()
+        if init_sync:
+            parameters = [p for _, p in self._averaged(module.named_parameters())]
+            self._reducer.same_as_first([*parameters, *self._reducer.buffers])
+
+    def _averaged(self, named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+        ignored = set(getattr(self.module, "_ddp_params_and_buffers_to_ignore", ()))
+        return [(name, x) for name, x in named if name not in ignored]
+
+    def _made_reducer(self) -> Reducer:
+        """What averages this module's gradients, which hangs on its parameters."""
+        parameters = self._averaged(self.module.named_parameters())
+        buffers = [b for _, b in self._averaged(self.module.named_buffers())]
         named = [(n, p) for n, p in parameters if p.requires_grad]
         if not named:
             raise ArgumentValueError(
@@ -95,12 +109,15 @@ class DistributedDataParallel(Module, Joinable):
                     f"DistributedDataParallel: {name} is a {p.what} tensor, of which ranks have parts",
                     'fully_shard(module, mesh=mesh["dp"]) averages the gradients of such',
                 )
-        most = int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20))
-        may_be_unused = find_unused_parameters or static_graph
-        self._reducer = Reducer(named, buffers, found, most, may_be_unused, gradient_as_bucket_view)
-        self._reducer.check_alike()
-        if init_sync:
-            self._reducer.same_as_first([*(p for _, p in parameters), *buffers])
+        may_be_unused = self.find_unused_parameters or self.static_graph
+        return Reducer(
+            named,
+            buffers,
+            self.process_group,
+            self._bucket_bytes,
+            may_be_unused,
+            self.gradient_as_bucket_view,
+        )
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Call the module; the backward of what it returns averages gradients, unless in `no_sync`."""
@@ -179,8 +196,23 @@ class DistributedDataParallel(Module, Joinable):
     def _set_static_graph(self) -> None:
         self.static_graph = self._reducer.may_be_unused = True
 
-    def __getstate__(self) -> Any:
-        raise ArgumentError("a DistributedDataParallel can't be pickled: save its `module`, or state_dict()")
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is this process's: a copy averages over all ranks, and has no hook of the user's."""
+        state = super().__getstate__()
+        for name in ("process_group", "_reducer", "_join"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any], group: ProcessGroup | None = None) -> None:
+        super().__setstate__(state)
+        self.process_group = default_group() if group is None else group
+        self._reducer = self._made_reducer()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        """Copy the module; the copy's gradients are averaged over the same ranks.  Nobody is met."""
+        memo[id(self)] = made = type(self).__new__(type(self))
+        made.__setstate__(deepcopy(self.__getstate__(), memo), self.process_group)
+        return made
 
 
 class _Shadow(JoinHook):

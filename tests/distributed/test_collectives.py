@@ -324,7 +324,8 @@ def test_a_forked_process_is_no_rank(tmp_path):
         if os.fork() == 0:
             x = lamina.ones(3)
             other = 1 - dist.get_rank()
-            for call in (lambda: dist.all_reduce(x), dist.barrier, dist.new_group, lambda: dist.new_group([0]),
+            for call in (lambda: dist.all_reduce(x), dist.barrier, dist.new_group,
+                         lambda: dist.new_group([0]),
                          lambda: dist.broadcast(x, 0, async_op=True), lambda: dist.recv(x),
                          lambda: dist.send(x, other), lambda: dist.all_gather_object([0, 0], 1)):
                 try:

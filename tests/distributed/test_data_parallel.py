@@ -260,3 +260,40 @@ def test_a_backward_that_ends_in_an_error_leaves_the_next_one_right(tmp_path):
         tmp_path,
     )
     assert printed.count("failed") == 2
+
+
+def test_copies_average_by_themselves(tmp_path):
+    """deepcopy, as averages of weights are made, a pickle, and a module that left its wrapper."""
+    printed = ranks.run(
+        2,
+        """
+        import copy, pickle
+        from lamina.nn.parallel import DistributedDataParallel as DDP
+        from lamina.optim.swa_utils import AveragedModel
+        dist.init_process_group()
+        rank = dist.get_rank()
+        net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double()
+        alone = dist.new_group([0]), dist.new_group([1])
+        x = lamina.randn(2, 4, 3, generator=lamina.Generator().manual_seed(1)).double()
+        def gradient(model):
+            model(x[rank]).square().sum().backward()
+            return model.module[0].weight.grad
+        model = DDP(net, bucket_cap_mb=0.5)
+        expected = gradient(model).clone()
+        if rank == 0:  # nobody is met
+            copied, text = copy.deepcopy(model), pickle.dumps(model)
+        else:
+            copied, text = copy.deepcopy(model), pickle.dumps(model)
+        for other in (copied, pickle.loads(text), AveragedModel(model).module):
+            other.zero_grad()
+            assert lamina.equal(other.module[0].weight, net[0].weight) and other.module is not net
+            assert np.allclose(gradient(other).numpy(), expected.numpy(), rtol=1e-12)
+        net.zero_grad()
+        inside = DDP(net, process_group=alone[rank])
+        assert copy.deepcopy(inside).process_group is alone[rank]
+        copy.deepcopy(net)(x[rank]).sum().backward()
+        print("averaged")
+        """,
+        tmp_path,
+    )
+    assert printed.count("averaged") == 2
