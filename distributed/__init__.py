@@ -24,6 +24,7 @@ from ..ir.errors import DistributedError
 from ..ir.errors import DistributedError as DistBackendError
 from ..ir.errors import DistributedError as DistError
 from ..ir.errors import DistributedError as DistNetworkError
+from ..ir.errors import DistributedError as DistStoreError
 from . import functional, nn
 from .collectives import (
     _all_gather_base,
@@ -44,6 +45,7 @@ from .collectives import (
     scatter,
 )
 from .device_mesh import DeviceMesh, init_device_mesh
+from .file_store import FileStore
 from .groups import DEFAULT_TIMEOUT as default_pg_timeout
 from .groups import (
     Backend,
@@ -81,6 +83,8 @@ from .objects import (
     send_object_list,
 )
 from .reduce_op import ReduceOp
+from .store import HashStore, PrefixStore, QueueEmptyError, Store
+from .tcp_store import TCPStore
 from .work import Work
 
 _ROOMS = frozenset(

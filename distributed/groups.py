@@ -11,9 +11,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..ir import meeting
-from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DistributedError
 from ..runtime.changes import advance_objects
 from . import rendezvous
+from .store import seconds
 from .work import Work, followed
 
 if TYPE_CHECKING:
@@ -151,22 +152,27 @@ def init_process_group(
     WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun leaves them, or with
     `init_method="tcp://host:port"` or "file:///path", rank and world_size, meet there; one without any of
     these is a job of one rank.  timeout: after which a collective that nobody comes to raises
-    DistributedError, 30 minutes unless given.  `store` is taken for its world's sake and not used.
 
     Raises ArgumentValueError for what can't be, and where it was called before; ImportError without mpi4py.
     """
     if _STATE.default is not None:
         raise ArgumentValueError("trying to initialize the default process group twice!")
     name = _backend(backend)
-    limit = _seconds(timeout)
+    limit = seconds(timeout, DEFAULT_TIMEOUT)
     nccl = import_module(".nccl", __package__) if name == "nccl" else None
     if nccl is not None:
         nccl.need()
-    rendezvous.prepare(init_method, rank, world_size)
+    met = rendezvous.prepare(init_method, rank, world_size, store)
     world = _STATE.world
     if world is None:
-        world = import_module(".transport", __package__).join(limit)  # loads MPI, which joins the job
-        _STATE.world = world
+        transport = import_module(".transport", __package__)  # loads MPI, which joins the job
+        world = _STATE.world = transport.join(limit)
+        if met not in (None, world.size):
+            raise DistributedError(
+                f"init_process_group: {world.size} of {met} ranks met by {transport.library()}",
+                "without a launcher ranks meet by MPICH's protocol alone: install no other MPI",
+                "or start them by mpiexec, or python -m lamina launch",
+            )
     for asked, known, what in ((world_size, world.size, "world_size"), (rank, world.rank, "rank")):
         if asked not in (-1, known):
             raise ArgumentValueError(
@@ -207,11 +213,19 @@ def _enter(carrier: _Carrier | None) -> None:
 
 
 def _forget(group: ProcessGroup) -> None:
+    """Give back what a group has; another one of the same ranks carries their ops from then on."""
     if group.communicator is not None:
         group.communicator.destroy()
     _STATE.groups.pop(group.group_name, None)
-    if _STATE.carried.get(group.ranks) is group._channel:
-        del _STATE.carried[group.ranks]
+    channel = group._channel
+    if _STATE.carried.get(group.ranks) is channel:
+        others = (g._channel for g in _STATE.groups.values() if g.ranks == group.ranks and g.name() != "nccl")
+        if (other := next(others, None)) is not None:
+            _STATE.carried[group.ranks] = other
+        else:
+            del _STATE.carried[group.ranks]
+    if channel is not channel.world.channel:
+        channel.free()
 
 
 def new_group(
@@ -236,7 +250,7 @@ def new_group(
     _check_ranks("new_group", chosen, world.size)
     number = world.number_among(chosen) if use_local_synchronization else world.number()
     name = default_group().name() if backend is None else _backend(backend)
-    limit = world.channel.timeout if timeout is None else _seconds(timeout)
+    limit = world.channel.timeout if timeout is None else seconds(timeout, DEFAULT_TIMEOUT)
     channel = world.subset(chosen, number, limit)
     if channel is None:
         return _OUTSIDE
@@ -295,16 +309,6 @@ def _backend(name: str | None) -> str:
     if asked in ("nccl", "cuda:nccl"):
         return "nccl"
     raise ArgumentValueError(f"the backend {name!r}: one of {', '.join(_BACKENDS)}, nccl")
-
-
-def _seconds(timeout: Any) -> float:
-    if timeout is None:
-        timeout = DEFAULT_TIMEOUT
-    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
-        timeout = datetime.timedelta(seconds=timeout)
-    if not isinstance(timeout, datetime.timedelta) or timeout <= datetime.timedelta():
-        raise ArgumentError(f"timeout: a datetime.timedelta above 0, not {timeout!r}")
-    return timeout.total_seconds()
 
 
 def _is_checked() -> bool:

@@ -19,6 +19,7 @@ REVIEWED = {
     "distributed/fsdp/parameter_group.py": "fully sharded modules, whose forwards refuse to be recorded",
     "distributed/fsdp/sharding.py": "the same",
     "distributed/groups.py": "groups that were joined: recordings are of one `meeting.CARRIER`",
+    "distributed/tcp_store.py": "servers of stores, whose making and asking refuse to be recorded",
     "distributed/transport.py": KEPT,
     "distributed/launching/spawn.py": "the process that unlinks what is left, before a function is called",
     "distributions/registry.py": "what it holds for a pair is read by a file that is interpreted",
