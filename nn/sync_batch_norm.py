@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import meeting
+from ..ir.dims import same
 from ..ir.dtypes import float64
 from ..ir.errors import ArgumentValueError, ShapeError
 from ..ir.ops import collectives
@@ -21,7 +22,8 @@ class SyncBatchNorm(_BatchNorm):
     none.  All ranks go forward through it, and backward, in one order.  In a group of one rank, and in
     eval(), it is a BatchNorm.
 
-    Shapes: [N, C, ...] -> the same.  Raises ArgumentValueError for a group that this process is not in.
+    Shapes: [N, C, ...] -> the same.  Raises ArgumentValueError for a group that this process is not in, and on
+    each rank where all of them together have one value a channel.
     """
 
     def __init__(
@@ -52,6 +54,12 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         self._check_input_dim(input)
         mean, variance, count = _over_ranks(input, ranks)
+        if any(same(input.numel(), n * input.shape[1]) for n in (0, 1)) and count.item() == 1:
+            raise ArgumentValueError(  # with more of its own a rank need not ask, which a recording can't
+                f"SyncBatchNorm: a channel has one value on all ranks {[*ranks]}, whose variance is 0",
+                f"this rank's input: {input._meta}",
+                "train on more than one value a channel, or call eval()",
+            )
         if self.track_running_stats and self.running_mean is not None:
             with no_grad():
                 self._follow(mean, variance, count)

@@ -143,6 +143,22 @@ def test_sums_of_many_threads(store):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "file"])
+def test_sums_of_several_processes(kind, tmp_path):
+    store = made(kind, tmp_path)
+    children = []
+    for _ in range(3):
+        if not (child := os.fork()):
+            try:
+                [store.add("n", 1) for _ in range(300)]
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert store.add("n", 0) == 900
+
+
+@pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_a_forked_child_asks_by_itself_and_takes_nothing_along(kind, tmp_path):
     store = made(kind, tmp_path)
     store.set("a", "parent")
@@ -150,12 +166,18 @@ def test_a_forked_child_asks_by_itself_and_takes_nothing_along(kind, tmp_path):
     if not child:
         try:
             threads = threading.active_count()
+            for n in range(500):
+                store.set("child", f"{n}")
+                assert store.get("child") == b"%d" % n
             store.set("child", store.get("a") + b" was read")
             store = None
             gc.collect()
             os._exit(0 if threads == 1 else 3)
         except BaseException:
             os._exit(1)
+    for n in range(500):  # at the same time
+        store.set("mine", f"{n} parent")
+        assert store.get("mine") == b"%d parent" % n
     assert os.waitpid(child, 0)[1] == 0
     assert store.get("child") == b"parent was read"
 
@@ -370,6 +392,7 @@ def test_what_a_killed_process_wrote_in_part_is_cut_off(tmp_path):
     store = dist.FileStore(str(tmp_path / "store"))
     store.set("a", "1")
     whole = (tmp_path / "store").read_bytes()
+    joined = bytes(4) + packed(Op.JOIN, [], [])  # behind a checksum
     store.set("b", "23")
     longer = (tmp_path / "store").read_bytes()
     broken = [longer[:n] for n in range(len(whole), len(longer))]
@@ -378,7 +401,7 @@ def test_what_a_killed_process_wrote_in_part_is_cut_off(tmp_path):
         path = tmp_path / str(number)
         path.write_bytes(data)
         again = dist.FileStore(str(path))
-        assert again.list_keys() == ["a"]
+        assert again.list_keys() == ["a"] and len(path.read_bytes()) == len(whole) + len(joined)
         again.set("c", "3")
         assert dist.FileStore(str(path)).multi_get(["a", "c"]) == [b"1", b"3"]
 

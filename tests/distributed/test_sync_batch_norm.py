@@ -183,3 +183,32 @@ print("equal")
         tmp_path,
     )
     assert printed.count("equal") == n
+
+
+def test_one_value_a_channel_over_all_ranks_is_refused_on_each(tmp_path):
+    """As of BatchNorm; nobody hangs, the group can be used on, and one value on each rank is no error."""
+    printed = ranks.run(
+        3,
+        SHARES
+        + """
+synced = nn.SyncBatchNorm(4).double()
+before = {n: b.clone() for n, b in synced.named_buffers()}
+steps = [lambda x: synced(x).sum(), jit.trace(lambda x: synced(x).sum())]
+for owner in range(3):
+    for step in steps:
+        x = lamina.ones(int(rank == owner), 4).double()
+        try:
+            step(x)
+        except ValueError as error:
+            assert "SyncBatchNorm: a channel has one value on all ranks [0, 1, 2]" in str(error)
+            assert f"f64[{int(rank == owner)},4]" in str(error) and "or call eval()" in str(error)
+            print("refused", flush=True)
+        y = synced.eval()(x)
+        synced.train()
+assert all(near(b, before[n]) for n, b in synced.named_buffers())
+x = lamina.tensor(generator.standard_normal((3, 4)))
+assert near(synced(x[rank : rank + 1]), nn.BatchNorm1d(4).double()(x)[rank : rank + 1])
+""",
+        tmp_path,
+    )
+    assert printed.count("refused") == 18
