@@ -22,8 +22,8 @@ class SyncBatchNorm(_BatchNorm):
     none.  All ranks go forward through it, and backward, in one order.  In a group of one rank, and in
     eval(), it is a BatchNorm.
 
-    Shapes: [N, C, ...] -> the same.  Raises ArgumentValueError for a group that this process is not in, and on
-    each rank where all of them together have one value a channel.
+    Shapes: [N, C, ...] -> the same.  Raises ArgumentValueError for a group that this process is not in, and
+    on each rank where all of them together have one value a channel.
     """
 
     def __init__(
