@@ -2,8 +2,9 @@
 
     python pmi_server.py SIZE HOST PORT MAPPING
 
-It prints its port, answers until every rank has said goodbye or is gone, and ends.  Python's own library is
-all that it needs.  A line is at most 8 KB, a rank keeps at most 4,096 values.
+MAPPING says which ranks share a machine, as MPICH writes it; where it is empty, those do that connect from
+one address.  It prints its port, answers until every rank has said goodbye or is gone, and ends.  Python's
+own library is all that it needs.  A line is at most 8 KB, a rank keeps at most 4,096 values.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ import sys
 import threading
 
 LONGEST, MOST = 8192, 4096
+MAPPING = "PMI_process_mapping"
 
 
 class Table:
     """What ranks told, and who waits at the barrier.
 
-    waiting: the open answers of those who do.  left: ranks that said goodbye or are gone.
+    waiting: the open answers of those who do.  left: ranks that said goodbye or are gone.  hosts: where each
+    rank is.
     """
 
     def __init__(self, size: int, mapping: str):
         self.size, self.lock = size, threading.Lock()
-        self.values = {"PMI_process_mapping": mapping}
+        self.values = {MAPPING: mapping} if mapping else {}
+        self.hosts: dict[int, str] = {}
+        self.known = threading.Condition(self.lock)
         self.name = f"job_{os.getpid()}_{secrets.token_hex(8)}"  # shared memory is named by it
         self.waiting: list[Rank] = []
         self.joined: set[int] = set()
@@ -41,12 +46,39 @@ class Table:
                 one.say("cmd=barrier_out rc=0 msg=success")
             self.waiting = []
 
+    def place(self, number: int, host: str) -> None:
+        """Note a rank, and where it is; with the last, who shares a machine is known."""
+        with self.lock:
+            self.joined.add(number)
+            self.hosts[number] = host
+            if len(self.hosts) == self.size:
+                self.values.setdefault(MAPPING, mapping_of([self.hosts[n] for n in range(self.size)]))
+                self.known.notify_all()
+
+    def get(self, key: str) -> str | None:
+        """A value; who shares a machine once that is known."""
+        with self.lock:
+            while key == MAPPING and key not in self.values:
+                self.known.wait()
+            return self.values.get(key)
+
     def leave(self, number: int) -> None:
         """Note a rank that will ask no more; with the last, all is done."""
         with self.lock:
             self.left.add(number)
             if len(self.left) == self.size or self.joined <= self.left and len(self.joined) < self.size:
                 os._exit(0)
+
+
+def mapping_of(hosts: list[str]) -> str:
+    """Which ranks share a machine, as MPICH writes it: (number of the machine, 1, ranks in a row there)…"""
+    numbers, blocks = {host: n for n, host in enumerate(dict.fromkeys(hosts))}, []  # type: ignore[var-annotated]
+    for host in hosts:
+        if blocks and blocks[-1][0] == numbers[host]:
+            blocks[-1][1] += 1
+        else:
+            blocks.append([numbers[host], 1])
+    return f"(vector,{','.join(f'({number},1,{ranks})' for number, ranks in blocks)})"
 
 
 class Rank(socketserver.StreamRequestHandler):
@@ -79,8 +111,7 @@ class Rank(socketserver.StreamRequestHandler):
             if not number.isdigit() or not int(number) < table.size:
                 return False
             self.number = int(number)
-            with table.lock:
-                table.joined.add(self.number)
+            table.place(self.number, self.client_address[0])
             for said in ("initack rc=0", f"set size={table.size}", f"set rank={number}", "set debug=0"):
                 self.say(f"cmd={said}")
         elif command == "init":
@@ -99,8 +130,7 @@ class Rank(socketserver.StreamRequestHandler):
                     table.values[words.get("key", "")] = line.partition("value=")[2]
             self.say("cmd=put_result rc=0 msg=success")
         elif command == "get":
-            with table.lock:
-                value = table.values.get(words.get("key", ""))
+            value = table.get(words.get("key", ""))
             found = "rc=-1 msg=key_not_found" if value is None else f"rc=0 msg=success value={value}"
             self.say(f"cmd=get_result {found}")
         elif command == "barrier_in":

@@ -99,8 +99,8 @@ def export(rank: int, size: int, local_rank: int, local_size: int) -> None:
 
 def serve(size: int, port: int, address: str = "127.0.0.1") -> int:
     """Start the process that answers for `size` ranks.  Returns its port, which it chooses if that is 0."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    mapping = f"(vector,(0,{max(1, -(-size // local))},{local}))"
+    local = _number(os.environ.get("LOCAL_WORLD_SIZE"), "LOCAL_WORLD_SIZE")
+    mapping = f"(vector,(0,{max(1, -(-size // local))},{local}))" if local else ""
     server = Path(__file__).with_name("pmi_server.py")
     host = "127.0.0.1" if address in ("localhost", "127.0.0.1") else ""
     process = subprocess.Popen(
