@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError
 from ..ir.ops import collectives as ops
-from ..runtime import Tensor
+from ..runtime import Tensor, no_grad
+from ..runtime import ops as on_tensors
 from .groups import resolved
 from .reduce_op import ReduceOp
 
@@ -80,7 +82,26 @@ def permute_ranks(tensor: Tensor, pairs: Sequence[tuple[int, int]], group: Any =
     return ops.permute_ranks(tensor, tuple(pairs), _ranks("permute_ranks", group))
 
 
+def join_collectives(group: Any = None) -> None:
+    """Let a call of a traced function run fewer collectives than are written, if all ranks of the group do.
+
+        @lamina.jit.trace
+        def step(x, y):
+            join_collectives()  # before the function's first collective; each rank calls it
+            ...
+
+    Small ones travel together, sums of sums are summed once, and what no rank reads is not sent.  Floats are
+    added in another order, so they may round otherwise.  It is a small collective itself, in which ranks say
+    what they are about to run, and pays where several are saved.  Where a rank records the call, or runs it
+    eagerly, all run what is written; so they do where a collective of another group is among them.
+    """
+    ranks = _ranks("join_collectives", group)
+    if len(ranks) > 1:
+        with no_grad():
+            ops.all_reduce(on_tensors.zeros(2, dtype=int64), "min", ranks)  # see jit/agreed.py
+
+
 __all__ = [
-    "all_gather", "all_reduce", "all_to_all", "all_to_all_parts", "broadcast", "permute_ranks", "reduce",
-    "reduce_scatter",
+    "all_gather", "all_reduce", "all_to_all", "all_to_all_parts", "broadcast", "join_collectives",
+    "permute_ranks", "reduce", "reduce_scatter",
 ]  # fmt: skip

@@ -109,6 +109,8 @@ class Path:
             if segment.symbols and segment.code is not None:
                 why = segment.code.unfit
                 lines.append(f"    code for each set of sizes: {why}" if why else "    code for all sizes")
+            if getattr(segment.code, "together", None) is not None:
+                lines.append(f"    {segment.code.text()}")
             if segment.code is not None and segment.code.tuned:
                 lines.append(f"    tuned: {summary(segment.code.tuned)}")
         if self.hits:

@@ -20,6 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from itertools import repeat
 from threading import get_ident
 from typing import Any
@@ -718,9 +719,15 @@ class TracedFunction:
 
         def coded(segment: Segment, prologues: dict, sizes: dict[str, int]) -> Any:
             how: dict[str, Any] = {"into": segment.into, "frozen": segment.frozen}
-            if not sizes:
-                return compile_graph(segment.graph, **how)
-            return compile_sized(segment.graph, sizes, prologues=prologues, **how)
+
+            def make(graph: Graph) -> Any:
+                if not sizes:
+                    return compile_graph(graph, **how)
+                return compile_sized(graph, sizes, prologues=prologues, **how)
+
+            if meeting.CARRIER is None or self._verify or "all_reduce" not in recording.ops:
+                return make(segment.graph)
+            return import_module(".agreed", __package__).compiled(segment.graph, sizes, make)
 
         def live(sizes: dict[str, int]) -> Any:
             assert derived is not None

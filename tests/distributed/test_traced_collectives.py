@@ -166,13 +166,15 @@ graph g(%w: f32[4]) -> (f32[4]) {
 def program(seed):
     """A random function of three matrices with collectives of each kind, and the same eagerly."""
     choose = np.random.default_rng(seed)
+    count = int(choose.integers(4, 14))
+    # drawn here: a function that draws at each call is not compiled
+    plan = [(int(choose.integers(0, 9)), *choose.integers(0, 3 + n, 2).tolist()) for n in range(count)]
+    last = int(choose.integers(0, 3 + count))
 
     def f(a, b, c):
-        choose = np.random.default_rng(seed)
         values = [a, b, c]
-        for _ in range(choose.integers(4, 14)):
-            x, y = (values[i] for i in choose.integers(0, len(values), 2))
-            kind = choose.integers(0, 9)
+        for kind, i, j in plan:
+            x, y = values[i], values[j]
             if kind == 0:
                 made = x @ y
             elif kind == 1:
@@ -190,7 +192,7 @@ def program(seed):
             else:
                 made = ops.all_reduce(x, ["sum", "avg"][kind - 7], PAIR) * 0.3
             values.append(lamina.tanh(made))
-        return values[-1], sum(values), values[int(choose.integers(0, len(values)))].sum()
+        return values[-1], sum(values), values[last].sum()
 
     arrays = [lamina.tensor(choose.standard_normal((8, 8))) for _ in range(3)]
     return f, arrays
@@ -220,6 +222,7 @@ def test_random_functions(seed, carrier):
         for got, wanted in zip(results, expected, strict=True):
             # float64: sums of 8 products, rounded otherwise
             np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-11, atol=1e-12)
+    assert "served 2 of 3" in str(traced.explain()), traced.explain()
 
 
 def test_a_training_step_begins_while_backward_goes_on(carrier):
