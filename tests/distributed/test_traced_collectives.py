@@ -163,8 +163,11 @@ graph g(%w: f32[4]) -> (f32[4]) {
     assert not first.hosts and len(rest.hosts) == 3
 
 
-def program(seed):
-    """A random function of three matrices with collectives of each kind, and the same eagerly."""
+def program(seed, parts=True):
+    """A random function of three matrices with collectives of each kind, and what it is called with.
+
+    parts: of sums, gathered again, of which the stand-in's other rank has the same one and not the other.
+    """
     choose = np.random.default_rng(seed)
     count = int(choose.integers(4, 14))
     # drawn here: a function that draws at each call is not compiled
@@ -183,14 +186,14 @@ def program(seed):
                 made = x - y.mean(0, keepdim=True)
             elif kind == 3:
                 made = ops.all_gather(x[:4], 0, PAIR)
-            elif kind == 4:
+            elif kind == 4 and parts:
                 made = ops.all_gather(ops.reduce_scatter(x, 1, "sum", PAIR), 1, PAIR) * 0.5
             elif kind == 5:
                 made = ops.broadcast(x * 2, 1, PAIR)
             elif kind == 6:
                 made = lamina.cat([x[:2], ops.reduce(y, 0, "sum", PAIR)[2:]])
             else:
-                made = ops.all_reduce(x, ["sum", "avg"][kind - 7], PAIR) * 0.3
+                made = ops.all_reduce(x, "sum" if kind == 7 else "avg", PAIR) * 0.3
             values.append(lamina.tanh(made))
         return values[-1], sum(values), values[last].sum()
 
