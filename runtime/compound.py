@@ -71,6 +71,8 @@ class Compound(Arrayless):
     tensor's.
     what: how errors call it.  rules: by the name of an op, what does it: (operands..., **attrs) -> result, or
     NotImplemented.  remedy: what makes an ordinary tensor of it.
+    by_parts: whether ops on it are ops on what is stored, as the type and the form alone say: then an update,
+    element by element, of tensors that lie alike is one of what is stored, and a recording takes them.
     """
 
     __slots__ = ("_stored",)
@@ -78,9 +80,7 @@ class Compound(Arrayless):
     what = "compound"
     remedy = "x.to_dense() is an ordinary tensor"
     _compound = True
-    by_parts = (
-        False  # whether an update, element by element, of tensors that lie alike is one of what is stored
-    )
+    by_parts = False
     rules: dict[str, Callable]
 
     def _with(self, values: Tensor) -> Any:
@@ -108,6 +108,15 @@ class Compound(Arrayless):
             self._stored = self._stored.detach().requires_grad_()
             if grad is not None and grad._meta is self._meta:
                 self.grad = grad
+
+    @property
+    def form(self) -> Any:
+        """What the tensor is besides its type and what is stored, to be compared; where that is by parts."""
+        raise NotImplementedError
+
+    def maker(self) -> Callable[[Tensor], Any]:
+        """What makes the same of other stored values, holding none itself; where that is by parts."""
+        raise NotImplementedError
 
     def lying_alike(self, value: Tensor) -> Tensor:
         """An ordinary tensor of this one's shape, as a tensor like this one; where that is by parts."""
@@ -199,7 +208,7 @@ def made_of(cls: Any, kind: Type, values: Tensor) -> Any:
     """A new compound tensor of a type, its class's own slots not filled yet."""
     global seen
     seen = True
-    if modes.CHANGED:
+    if modes.CHANGED and not cls.by_parts:
         modes.tell("refuse", f"a {cls.what} tensor was made")
     made = new(cls)
     made._meta, made._stored = kind, values
@@ -217,12 +226,12 @@ def parts_of(columns: Sequence[tuple]) -> list[tuple]:
 
     Raises ShapeError for a row whose tensors don't lie alike.
     """
-    if modes.CHANGED:
-        modes.tell("refuse", "an optimizer updated tensors that are made of tensors")
     rows = []
     for row in zip(*columns, strict=True):
         p = row[1]
         for x in row:
+            if isinstance(x, Compound) and not x.by_parts and modes.CHANGED:
+                modes.tell("refuse", f"an optimizer updated a {x.what} tensor")
             if isinstance(x, Compound) and not (x.by_parts and p.lies_like(x)):
                 raise ShapeError(
                     "an optimizer updates a parameter by a gradient and states that lie as it does",
@@ -243,7 +252,7 @@ def served(op: Op, operands: tuple, attrs: dict[str, Any]) -> Any:
     x = first_compound(operands)
     if x is None:  # what lacks an array was met further in
         raise NoArray(f"{op.name}: does not take such tensors")
-    if modes.CHANGED:
+    if modes.CHANGED and not x.by_parts:
         modes.tell("refuse", f"{op.name} ran on a {x.what} tensor")
     rule = x.rules.get(op.name)
     found = NotImplemented if rule is None else rule(*operands, **attrs)

@@ -11,6 +11,7 @@ once per backward, by a hook.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from ...ir.errors import ArgumentError, ArgumentValueError, GradError, ShapeError
@@ -236,6 +237,13 @@ class DTensor(Compound):
             found *= self._mesh.shape[m] if p == Partial("avg") else 1
         return found
 
+    @property
+    def form(self) -> Any:
+        return self._mesh, self._placements, self._apart
+
+    def maker(self) -> Callable[[Tensor], DTensor]:
+        return partial(_of_form, self._meta, self.form)
+
     def lies_like(self, other: DTensor) -> bool:
         """Whether another DTensor lies on the same ranks in the same way."""
         return self._mesh == other._mesh and self._placements == other._placements
@@ -356,6 +364,13 @@ def dtensor_of(local: Tensor, shape: Sequence[int], mesh: DeviceMesh, places: Pl
     """A DTensor of a part that fits."""
     made = made_of(DTensor, of_shape(local._meta, shape), local)
     made._mesh, made._placements, made._apart = mesh, places, False
+    return made
+
+
+def _of_form(kind: Type, form: tuple, local: Tensor) -> DTensor:
+    """A DTensor of a type and a form."""
+    made = made_of(DTensor, kind, local)
+    made._mesh, made._placements, made._apart = form
     return made
 
 

@@ -207,6 +207,10 @@ class Attributes(Lookups):
             self.refuse(f"the inside of a tensor was written: {name}")
         if name in fields_of_tensor(o):
             self.drops_all(o, [fields_of_tensor(o)[name]])
+        if name == "data" and (o._compound or getattr(value, "_compound", False)):
+            self.refuse("the data of a tensor made of tensors was replaced")
+            setattr(o, name, value)
+            return
         given = name == "data" and issubclass(type(value), Tensor) and value._data is not o._data
         setattr(o, name, value)
         if given and self.recorder.source_of(o) is not None and not self.refused:

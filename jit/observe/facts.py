@@ -270,7 +270,7 @@ class Facts:
         if not of_lamina(type(x)):
             self.refuse(f"{why.text} is of a class of the user's own that derives from Tensor")
             return
-        if issubclass(type(x), Compound):
+        if issubclass(type(x), Compound) and not x.by_parts:
             self.refuse(f"{why.text} is a {x.what} tensor, which compiled code has none of")
             return
         if is_lazy(x):
@@ -296,6 +296,9 @@ class Facts:
     def _slot_of(self, x: Tensor, at: int, why: Reason) -> None:
         """Guard the tensor in a slot, named `v` so far: class, type, layout, history."""
         self.guards.part.slots.append(at)
+        if issubclass(type(x), Compound):
+            self._compound_in_slot(x, at, why)
+            return
         self.known.slots[id(x)] = at
         kind, form, past = self.const(type(x)), layout(x), history(x)
         dense = "v._data.flags.c_contiguous is not True" if form is True else f"layout(v) != {form!r}"
@@ -335,6 +338,18 @@ class Facts:
             self.recorder.symbolic.types[Arg(at)] = type_of(x._meta.dtype, tuple(shape), x._meta.device)
         self._origin(x, Arg(at), why)
 
+    def _compound_in_slot(self, x: Compound, at: int, why: Reason) -> None:
+        """Guard a tensor made of one: class, type, form; what is stored is a tensor of its own."""
+        kind = f"type(v) is not {self.const(type(x))} or v._meta is not {self.const(x._meta)}"
+        shown = replace(why, read=f"S[{at}].shown()", seen=x.shown())
+        self.check(f"{kind} or v.form != {self.const(x.form)}", shown)
+        self._stored_of(x, f"S[{at}]", False, why)
+
+    def _stored_of(self, x: Compound, read: str, captured: bool, why: Reason) -> None:
+        """Take note of what a tensor is made of; `read` gives the tensor."""
+        part = f"{read}._stored"
+        self.note(part, x._stored, captured, Reason(f"the part of {why.text}", why.place, part, ""))
+
     def _symbols_of(self, x: Tensor, why: Reason, form: Any) -> list[int]:
         """The dimensions of a tensor in a slot whose sizes are symbols: those that keep changing."""
         if form is not True or why.slot is None or self.refused:
@@ -358,6 +373,9 @@ class Facts:
 
     def hold(self, x: Tensor) -> None:
         """Take note of a captured tensor: it is pinned, and its type and history are looked after."""
+        if issubclass(type(x), Compound):
+            self._hold_compound(x)
+            return
         number = self.known.registry.number(x, self.path(x), self.place())
         if number not in self.guards.part.held:
             if not self.is_known(x):
@@ -365,6 +383,17 @@ class Facts:
             self.guards.part.held.append(number)
             self.guards.part.pins.append(id(x))
             self._origin(x, Held(number), Reason(self.path(x), self.place()))
+
+    def _hold_compound(self, x: Compound) -> None:
+        """The same of one that is made of a tensor: it is to be made of the same one, in the same way."""
+        if not x.by_parts:
+            self.refuse(f"{self.path(x)} is a {x.what} tensor, which compiled code has none of")
+        elif id(x) not in self.guards.part.pins:
+            self.guards.part.pins.append(id(x))
+            name, why = self.const(x), Reason(self.path(x), self.place())
+            shown = replace(why, read=f"{name}.shown()", seen=x.shown())
+            self.check(f"{name}._meta is not {self.const(x._meta)} or {name}.form != {self.const(x.form)}", shown)
+            self._stored_of(x, name, True, why)
 
     def argument(self, name: str, value: Any, at: int | None = None) -> Any:
         """Take an argument; return what the function is to be given for it.  at: its slot, if it has one."""
@@ -385,7 +414,7 @@ class Facts:
             if not is_lazy(value) and value._meta.device.type != "cpu":
                 self.refuse(f"{name} is on the meta device, and has no values")
                 return value
-            if issubclass(type(value), Compound):
+            if issubclass(type(value), Compound) and not value.by_parts:
                 self.refuse(f"{name} is a {value.what} tensor, which compiled code has none of")
                 return value
             self.guards.part.lines.append(f"v = S[{at}]")

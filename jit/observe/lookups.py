@@ -222,7 +222,8 @@ class Lookups(Binding):
         if self.sizes.concern(o) and issubclass(type(held), property) and name not in _SIZELESS:
             again = OF_VALUES.get(name, operator.attrgetter(name))
             return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}, again))
-        return self.made(getattr(o, name))
+        found = getattr(o, name)
+        return self.result(found) if o._compound and type(found) is tuple else self.made(found)
 
     def _of_python_module(self, o: types.ModuleType, name: str) -> Any:
         """An attribute of an imported module: a global of its, else what its `__getattr__` gives."""

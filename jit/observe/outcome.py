@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ...nn import Module
-from ...runtime import Generator, Tensor
+from ...runtime import Generator, Parameter, Tensor
+from ...runtime.compound import Compound, of_values
 from ...runtime.refusal import unwrapped
 from ..answers import READERS
 from ..facts import indefinite, literal
@@ -111,6 +112,8 @@ class Outcome:
     def spelled(self, v: Any) -> str:
         """The expression that gives a value again.  Refuses what can't be made again."""
         facts, kind = self._facts, type(v)
+        if issubclass(type(v), Compound):
+            return self._compound(v)
         if issubclass(type(v), Tensor):
             return f"T[{self._tensor(v)}]"
         if type(v) in LIFTED:
@@ -153,6 +156,17 @@ class Outcome:
             at = self._places[id(x)] = len(self.tensors)
             self.tensors.append(x)
         return at
+
+    def _compound(self, v: Compound) -> str:
+        """A tensor made of one: that itself where it was there, else made again of what is stored."""
+        if id(v) in self._named:
+            return self._named[id(v)]
+        if self._facts.is_known(v):
+            return self._facts.source(v) if not self._facts.captured(v) else self._const(v)
+        if not v.by_parts or isinstance(v, Parameter):
+            self._facts.refuse(f"it leaves a new {v.what} {'parameter' if v.by_parts else 'tensor'}")
+            return "None"
+        return self._keep(v, f"{self._kept(v.maker())}(T[{self._tensor(v._stored)}])")
 
     def _made(self, v: Any, kind: type) -> str:
         there = id(v) in self._facts.fresh.constants or not self._facts.is_fresh(v)
@@ -256,7 +270,7 @@ class Outcome:
             return
         there = [root.thing for root in self._facts.known.roots.values()]
         others = [x for x in there if issubclass(type(x), np.ndarray)]
-        others += [x._data for x in (*self.tensors, *there) if issubclass(type(x), Tensor)]
+        others += [of_values(x)._data for x in (*self.tensors, *there) if issubclass(type(x), Tensor)]
         for at, array in enumerate(self._arrays):
             if any(np.may_share_memory(array, other) for other in (*self._arrays[:at], *others)):
                 self._facts.refuse("a NumPy array that the run made shares memory with another; copy() it")

@@ -164,6 +164,7 @@ INTERPRETED_ROOMS = (
     "facade/torchvision/", "jit/torchscript.py", "exchange/onnx/network.py", "exchange/onnx/running.py",
     "exchange/onnx/opset/", "language/decoder_network.py", "language/encoder_network.py",
     "language/rotary.py", "quantization/", "distributed/data_parallel.py",
+    "distributed/tensor/parallel/styles.py",
     "jit/observe/sinks.py", "jit/observe/copies.py",  # what stands in place of the standard library's
 )  # fmt: skip
 # Of these the functions, unlike the methods of modules, are functions of tensors.

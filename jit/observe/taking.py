@@ -6,7 +6,6 @@ from ...nn import Module
 from ...nn.members import Members, Tracked, fields
 from ...optim.optimizer import Optimizer
 from ...runtime import Tensor
-from ...runtime.compound import Compound
 from .deaths import Reach
 from .facts import Facts
 from .kinds import of_lamina
@@ -103,9 +102,6 @@ def take_optimizer(facts: Facts, optimizer: Optimizer) -> None:
 
 
 def _held_by(facts: Facts, x: Tensor, path: str, read: str) -> None:
-    if isinstance(x, Compound):
-        facts.refuse(f"{path} is a {x.what} tensor, which compiled code has none of")
-        return
     if not facts.is_known(x):
         facts.known.add(x, None, path)
         facts.const(x)

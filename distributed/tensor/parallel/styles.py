@@ -12,12 +12,11 @@ from typing import Any
 from ....ir.errors import ArgumentError, ArgumentValueError
 from ....nn import Embedding, Linear
 from ....nn.module import Module
-from ....runtime import Tensor
 from ...device_mesh import DeviceMesh
-from ..crossings import summed_and_left
 from ..dtensor import DTensor
 from ..making import distribute_tensor, replicate_rest
-from ..placement_types import Partial, Placement, Replicate, Shard, settled
+from ..placement_types import Partial, Placement, Replicate, Shard
+from .borders import entered_as, left_as
 
 
 class ParallelStyle:
@@ -34,35 +33,6 @@ def _layouts(layouts: Any) -> tuple[Any, ...] | None:
     if layouts is None:
         return None
     return (layouts,) if isinstance(layouts, Placement) else tuple(layouts)
-
-
-def _entered(
-    x: Any, layout: Placement | None, wanted: Placement | None, mesh: DeviceMesh, columns: int | None = None
-) -> Any:
-    """An argument as a DTensor that lies as wanted; what has no layout stays as it is.
-
-    columns: how many it has in all, where that is known: ranks may have parts of several sizes then.
-    """
-    if layout is None or not isinstance(x, Tensor):
-        return x
-    if not isinstance(x, DTensor):
-        by_columns = isinstance(layout, Shard) and layout.dim in (-1, x.ndim - 1)
-        shape = (*x.shape[:-1], columns) if by_columns and columns is not None else None
-        x = DTensor.from_local(x, mesh, [layout], shape=shape)
-    if wanted is None:
-        return x
-    return x.placed(settled("parallel style", [wanted], mesh.ndim, x.ndim))
-
-
-def _left(x: Any, wanted: Placement | None, use_local: bool, mesh: DeviceMesh) -> Any:
-    """A result that lies as wanted, as this rank's tensor if asked for."""
-    if wanted is None or not isinstance(x, DTensor):
-        return x
-    places = settled("parallel style", [wanted], mesh.ndim, x.ndim)
-    if use_local and x._placements == (Partial(),) and places == (Replicate(),):
-        return summed_and_left(x._stored, mesh.get_group(0).ranks)
-    x = x.placed(places)
-    return x.to_local() if use_local else x
 
 
 def _one_dim(style: ParallelStyle, mesh: DeviceMesh) -> None:
@@ -93,9 +63,9 @@ class _OfWeights(ParallelStyle):
         layout, wanted, out = self.input_layouts[0], self.desired_input_layouts[0], self.output_layouts[0]
         columns = module.in_features if isinstance(module, Linear) else None
         module.register_forward_pre_hook(
-            lambda m, args: (_entered(args[0], layout, wanted, mesh, columns), *args[1:]) if args else args
+            lambda m, args: (entered_as(args[0], layout, wanted, mesh, columns), *args[1:]) if args else args
         )
-        module.register_forward_hook(lambda m, args, y: _left(y, out, self.use_local_output, mesh))
+        module.register_forward_hook(lambda m, args, y: left_as(y, out, self.use_local_output, mesh))
 
     def _place(self, module: Module, mesh: DeviceMesh, weight: Placement, bias: Placement) -> None:
         for name, p in list(module._parameters.items()):
@@ -178,7 +148,7 @@ class SequenceParallel(ParallelStyle):
             replicate_rest(below, device_mesh)
         cut = self.sequence_sharding
         module.register_forward_pre_hook(
-            lambda m, args: (_entered(args[0], cut, cut, device_mesh), *args[1:])
+            lambda m, args: (entered_as(args[0], cut, cut, device_mesh), *args[1:])
         )
         if self.use_local_output:
             module.register_forward_hook(lambda m, args, y: y.to_local() if isinstance(y, DTensor) else y)
@@ -235,7 +205,7 @@ class PrepareModuleInput(ParallelStyle):
         return args, kwargs
 
     def _one(self, x: Any, layout: Any, wanted: Any, mesh: DeviceMesh) -> Any:
-        found = _entered(x, layout, wanted, mesh)
+        found = entered_as(x, layout, wanted, mesh)
         return found.to_local() if self.use_local_output and isinstance(found, DTensor) else found
 
 
@@ -266,7 +236,7 @@ class PrepareModuleOutput(ParallelStyle):
             )
         made = tuple(
             [
-                _left(_entered(y, a, None, mesh), b, self.use_local_output, mesh)
+                left_as(entered_as(y, a, None, mesh), b, self.use_local_output, mesh)
                 for y, a, b in zip(several, self.output_layouts, self.desired_output_layouts, strict=True)
             ]
         )
