@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
-from . import memory_report
+from . import memory_report, mesh_report
 from .causes import Cause, cause, place_of
 from .ledger import Fares, Ledger
 from .recording import Recording
@@ -300,7 +300,19 @@ class Log:
         codes = [(path.number, segment.code) for path in self.paths for segment in path.kept()]
         return [(number, memory_report.memory_of(code.code)) for number, code in codes if code is not None]
 
-    def text(self, detail: bool = False, memory: bool = False) -> str:
+    def mesh(self, dims: Mapping[tuple[int, ...], str]) -> list[tuple[int, list[dict[str, Any]]]]:
+        """The collectives of each recording (`mesh_report.py`), by its number; dims: names of groups."""
+        return [
+            (
+                path.number,
+                [each for s in path.kept() for each in mesh_report.collectives_of(s.graph, _sizes(s), dims)],
+            )
+            for path in self.paths
+        ]
+
+    def text(
+        self, detail: bool = False, memory: bool = False, mesh: Mapping[tuple[int, ...], str] | None = None
+    ) -> str:
         """The report for a reader: verdict, causes, cost; then, in detail, all that is known."""
         causes = self.causes()
         lines = [self.verdict()]
@@ -327,6 +339,8 @@ class Log:
         if memory:
             lines += [line for each in self.memory() for line in memory_report.text(*each)]
             lines += memory_report.kept()
+        if mesh is not None:
+            lines += [line for each in self.mesh(mesh) for line in mesh_report.text(*each)]
         return "\n".join([*lines, *(self._details() if detail else ()), *self._tree()])
 
     def _tree(self) -> list[str]:
@@ -362,6 +376,11 @@ class Log:
             calls = counted(self.waiting, "call")
             lines.append(f"  eager while another thread recorded or compiled: {calls}")
         return lines
+
+
+def _sizes(segment: Any) -> Mapping[str, int]:
+    """What symbols were in the run that a segment was recorded in."""
+    return segment.end.recording.sizes if segment.end is not None else {}
 
 
 def _count(counter: Counter[str], reason: str) -> None:

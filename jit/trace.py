@@ -854,12 +854,15 @@ class TracedFunction:
             self._made -= path.hits >= PAID_OFF
 
     # ---- looking at it ----
-    def explain(self, *, detail: bool = False, as_dict: bool = False, memory: bool = False) -> Any:
+    def explain(
+        self, *, detail: bool = False, as_dict: bool = False, memory: bool = False, mesh: bool = False
+    ) -> Any:
         """How the function fares: the verdict, why calls were not served, what to write instead, the cost.
 
         detail: with each recording, its hits, and each place that didn't fit.  as_dict: as plain values.
         memory: with what the code of each recording holds of memory, and what is alive where that is most; it
-        makes the programs once more, which takes about as long as the passes did.
+        makes the programs once more, which takes about as long as the passes did.  mesh: with the collectives
+        of each recording, what a rank sends by them, and the lines that asked for them.
 
             name, verdict              as the first line of the text has them
             calls                      all, which are:
@@ -880,11 +883,19 @@ class TracedFunction:
             memory                     where asked for: of each recording's code, by its number, bytes: of its
                                        arena, of that at each step, of what is held where most is (`held`), of
                                        inputs, packed weights, results and constants
+            mesh                       where asked for: of each recording, by its number, the collectives: `op`,
+                                       `how` (sum, ...), `type` of the operand, `group` (ranks), `dim` of the
+                                       mesh, `bytes` that a rank sends, `line`
         """
         log = self._up_to_date()
         if not as_dict:
-            return log.text(detail, memory)
-        return log.told() | ({"memory": log.memory()} if memory else {})
+            return log.text(detail, memory, self._dims() if mesh else None)
+        told = log.told() | ({"memory": log.memory()} if memory else {})
+        return told | ({"mesh": log.mesh(self._dims())} if mesh else {})
+
+    def _dims(self) -> dict[tuple[int, ...], str]:
+        """What reports call groups of ranks."""
+        return {}
 
     def _up_to_date(self) -> Log:
         """The log, which is not told of each call that is let by."""
@@ -1098,6 +1109,9 @@ def trace(
     tune: float = 0.0,
     dynamic: bool | None = None,
     precision: str | None = None,
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     example_kwarg_inputs: dict[str, Any] | None = None,
     check_trace: bool = True,
     check_inputs: Any = None,
@@ -1137,6 +1151,14 @@ def trace(
     None: what `set_float32_matmul_precision` says.  Elsewhere, under verify, and in exported files it is
     float32.
 
+    mesh: a DeviceMesh (`lamina.distributed`), whose ranks all call it: the function is a program for one
+    process, of which each rank then computes a part.  in_shardings: how arguments are cut: placements
+    (`[Shard(0)]`, one for each dim of the mesh) for all that have such a dim, or a tuple with placements or
+    None for each; or a dictionary by the names of arguments, and by patterns of those of parameters
+    ("model.*.weight"), which become DTensors at the first call, in modules and optimizers that the function
+    names.  What is not named is whole on every rank, and so are results, unless out_shardings says of them
+    what in_shardings does of arguments.  `explain()` then names the collectives and the bytes that they send.
+
     example_inputs, example_kwarg_inputs: as `torch.jit.trace` has them, a tensor or a tuple, a dictionary: it
     is called with them at once.  check_trace, check_inputs, check_tolerance, strict mean nothing here:
     guards hold each call to what was recorded.
@@ -1155,8 +1177,9 @@ def trace(
             trace, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
             target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic,
             precision=precision, example_inputs=example_inputs, example_kwarg_inputs=example_kwarg_inputs,
+            mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings,
         )  # fmt: skip
-    if isinstance(function, TracedFunction):
+    if isinstance(function, TracedFunction) and mesh is None:
         return function
     if compile not in ("now", "background") or when_full not in ("eager", "error"):
         raise ArgumentError(
@@ -1176,6 +1199,12 @@ def trace(
             "trace(function): a generator or a coroutine stops in the middle, and can't be recorded"
         )
     kind = TracedModule if isinstance(function, Module) else TracedFunction
+    if mesh is not None:  # which loads the room of several processes
+        made = import_module(f"{__name__.rpartition('.')[0]}.partitioned").PartitionedFunction
+        function = function.__wrapped__ if isinstance(function, TracedFunction) else function
+        kind = functools.partial(made, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings)
+    elif in_shardings is not None or out_shardings is not None:
+        raise ArgumentError("trace(in_shardings): takes a mesh too, over whose ranks they are")
     traced = kind(
         function, verify=verify, compile=compile, max_recordings=max_recordings, when_full=when_full,
         target=target, budget=budget, fullgraph=fullgraph, tune=tune, dynamic=dynamic, precision=precision,

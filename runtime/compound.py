@@ -118,6 +118,10 @@ class Compound(Arrayless):
         """What makes the same of other stored values, holding none itself; where that is by parts."""
         raise NotImplementedError
 
+    def whole_for(self, name: str) -> Tensor:
+        """The ordinary tensor that an op writes into one.  Raises NoArray where there is none."""
+        raise NoArray(f"{name}: a {self.what} result can't be written into a dense tensor", self.remedy)
+
     def lying_alike(self, value: Tensor) -> Tensor:
         """An ordinary tensor of this one's shape, as a tensor like this one; where that is by parts."""
         return value
@@ -272,9 +276,7 @@ def written(op: Op, operands: tuple, attrs: dict[str, Any]) -> Tensor:
     found = served(op, given, attrs)
     if not isinstance(x, Compound):
         if isinstance(found, Compound):
-            raise NoArray(
-                f"{op.name}_: a {found.what} result can't be written into a dense tensor", found.remedy
-            )
+            found = found.whole_for(f"{op.name}_")
         return x.copy_(found)
     if modes.is_grad_enabled() and x.requires_grad and x.is_leaf:
         raise GradError(

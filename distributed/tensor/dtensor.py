@@ -25,6 +25,7 @@ from ..device_mesh import DeviceMesh
 from ..groups import default_group, get_world_size, init_process_group, is_initialized
 from ..objects import agreed
 from .crossings import entered, groups_of, left, summed_over
+from .mixing import implicit
 from .parts import local_shape
 from .placement_types import Partial, Placement, Placements, Replicate, Shard, settled
 from .redistribution import redistributed
@@ -244,6 +245,9 @@ class DTensor(Compound):
     def maker(self) -> Callable[[Tensor], DTensor]:
         return partial(_of_form, self._meta, self.form)
 
+    def whole_for(self, name: str) -> Tensor:
+        return self.full_tensor() if implicit.get() else super().whole_for(name)
+
     def lies_like(self, other: DTensor) -> bool:
         """Whether another DTensor lies on the same ranks in the same way."""
         return self._mesh == other._mesh and self._placements == other._placements
@@ -270,10 +274,11 @@ class DTensor(Compound):
         """Take the values of another into this rank's memory.  Raises NoArray for a view that is a copy."""
         if self._apart:
             raise NoArray(
-                "a view of a DTensor that had to be sent to other ranks can't be written in place: the write "
-                "would miss what it is a view of",
+                "a part or a view of a tensor, of which it is a copy, can't be written in place: the write "
+                "would miss what it is a copy of",
                 f"tensor: {self.shown()}",
-                "redistribute the tensor first, and take the view of that",
+                "of a DTensor: redistribute it first, and take the view of that; of an argument: return what "
+                "is new",
             )
         self._stored.copy_(found.placed(self._placements)._stored)
 

@@ -8,8 +8,8 @@ operands that lie otherwise are redistributed, and the op runs on what each rank
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from ...ir.errors import ArgumentValueError, DistributedError
@@ -19,16 +19,17 @@ from ...runtime import Tensor
 from ...runtime.compound import NoArray
 from ...runtime.dispatch import known_plan, run_general
 from ...runtime.modes import is_grad_enabled
+from ...runtime.places import here, line_of
 from ..device_mesh import DeviceMesh
 from .crossings import entered
 from .dtensor import DTensor, dtensor_of
+from .mixing import gathered, implicit
 from .parts import local_shape
 from .placement_types import Partial, Placement, Placements, Replicate, Shard
 from .redistribution import cost
 
 R, P = Replicate(), Partial()
 Way = tuple[tuple[Placement | None, ...], tuple[Placement, ...]]
-implicit: ContextVar[bool] = ContextVar("implicit_replication", default=False)
 
 
 @dataclass
@@ -164,7 +165,11 @@ def best(call: Call, family: Family | None, m: int) -> Way:
     replicas = call.ways()[0]
     whole = all(p is None or p == R for p in call.given)
     if family is None:
-        if whole and not call.op.traits.random and not call.op.traits.meets:
+        notes = gathered.get()
+        if (whole or notes is not None) and not call.op.traits.random and not call.op.traits.meets:
+            if not whole and notes is not None:
+                file, line = line_of(here())
+                notes[f"{call.op.name} ({PurePath(file).name}:{line})"] = None
             return replicas
         raise refused(call)
     known = family.ways(call)

@@ -392,7 +392,9 @@ class Facts:
             self.guards.part.pins.append(id(x))
             name, why = self.const(x), Reason(self.path(x), self.place())
             shown = replace(why, read=f"{name}.shown()", seen=x.shown())
-            self.check(f"{name}._meta is not {self.const(x._meta)} or {name}.form != {self.const(x.form)}", shown)
+            self.check(
+                f"{name}._meta is not {self.const(x._meta)} or {name}.form != {self.const(x.form)}", shown
+            )
             self._stored_of(x, name, True, why)
 
     def argument(self, name: str, value: Any, at: int | None = None) -> Any:

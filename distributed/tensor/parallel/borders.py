@@ -1,6 +1,6 @@
-"""What parallel styles do where a module's call begins and ends: DTensors of what comes in, parts of what goes out.
+"""What parallel styles do where a module's call begins and ends: DTensors of what comes in, parts of results.
 
-Apart from styles.py, whose hooks a recorder goes through step by step: these run natively, and are heard by ops.
+Apart from styles.py, whose hooks a recorder goes through step by step: these run natively, heard op by op.
 """
 
 from __future__ import annotations

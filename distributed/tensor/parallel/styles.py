@@ -15,7 +15,7 @@ from ....nn.module import Module
 from ...device_mesh import DeviceMesh
 from ..dtensor import DTensor
 from ..making import distribute_tensor, replicate_rest
-from ..placement_types import Partial, Placement, Replicate, Shard
+from ..placement_types import Placement, Replicate, Shard
 from .borders import entered_as, left_as
 
 
