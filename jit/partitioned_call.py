@@ -24,7 +24,7 @@ class All:
 
 
 def cut_all(x: Any, where: Any, mesh: DeviceMesh) -> Any:
-    """An argument with its tensors cut; where: `All`, placements as a tuple, a list or a dict of these, None."""
+    """An argument with its tensors cut; where: `All`, a tuple of placements, a list or dict of them, None"""
     if where is None:
         return x
     if isinstance(x, Tensor):

@@ -1,4 +1,4 @@
-"""Which modules and optimizers a function names: in its variables, its arguments, and those of what it calls."""
+"""Which modules and optimizers a function names: in its variables, in what it is given, in what it calls."""
 
 from __future__ import annotations
 

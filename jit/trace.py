@@ -861,8 +861,8 @@ class TracedFunction:
 
         detail: with each recording, its hits, and each place that didn't fit.  as_dict: as plain values.
         memory: with what the code of each recording holds of memory, and what is alive where that is most; it
-        makes the programs once more, which takes about as long as the passes did.  mesh: with the collectives
-        of each recording, what a rank sends by them, and the lines that asked for them.
+        makes the programs once more, which takes about as long as the passes did.  mesh: with the
+        collectives of each recording, what a rank sends by them, and the lines that asked for them.
 
             name, verdict              as the first line of the text has them
             calls                      all, which are:
@@ -883,7 +883,7 @@ class TracedFunction:
             memory                     where asked for: of each recording's code, by its number, bytes: of its
                                        arena, of that at each step, of what is held where most is (`held`), of
                                        inputs, packed weights, results and constants
-            mesh                       where asked for: of each recording, by its number, the collectives: `op`,
+            mesh                       where asked for: of each recording, by its number, collectives: `op`,
                                        `how` (sum, ...), `type` of the operand, `group` (ranks), `dim` of the
                                        mesh, `bytes` that a rank sends, `line`
         """

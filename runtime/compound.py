@@ -109,6 +109,10 @@ class Compound(Arrayless):
             if grad is not None and grad._meta is self._meta:
                 self.grad = grad
 
+    def shown(self) -> str:
+        """The type, and what else there is to say of it, as errors do."""
+        return f"{self.what} {self._meta}"
+
     @property
     def form(self) -> Any:
         """What the tensor is besides its type and what is stored, to be compared; where that is by parts."""
@@ -299,8 +303,7 @@ def _names(op: Op, operands: tuple) -> list[str]:
 
 
 def _shown(x: Any) -> str:
-    kind = f"{x.what} " if isinstance(x, Compound) else ""
-    return f"{kind}{x._meta}"
+    return x.shown() if isinstance(x, Compound) else f"{x._meta}"
 
 
 def dense_gradient(g: Any) -> Any:

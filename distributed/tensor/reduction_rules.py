@@ -98,7 +98,31 @@ def _norm_by_sum(x: DTensor, ord: float, dim: tuple[int, ...], keepdim: bool, dt
     return wide.square().sum(dim, keepdim).sqrt().to(x.dtype)
 
 
+def _batch_norm_by_sums(input: DTensor, weight: Any, bias: Any, eps: float) -> Any:
+    """Over the examples of all ranks: two short sums travel, not the batch."""
+    dims = (0, *range(2, input._meta.ndim))
+    if not isinstance(input, DTensor) or not _is_cut_along(input, dims):
+        return NotImplemented
+    row = (1, input._meta.shape[1], *[1] * (input._meta.ndim - 2))
+    wide = input.to(float32) if input.dtype.itemsize < 4 else input
+    center = wide.mean(dims, True).redistribute(placements=_by_channels(input))
+    distance = wide - center
+    variance = (distance * distance).mean(dims, True).redistribute(placements=_by_channels(input))
+    out = distance * (variance + eps).rsqrt()
+    if weight is not None:
+        out = out * weight.reshape(row)
+    if bias is not None:
+        out = out + bias.reshape(row)
+    return out.to(input.dtype), center.reshape(-1), variance.reshape(-1)
+
+
+def _by_channels(x: DTensor) -> list[Placement]:
+    """How one number a channel lies beside a batch."""
+    return [p if isinstance(p, Shard) and p.dim == 1 else R for p in x._placements]
+
+
 INSTEAD["mean"], INSTEAD["linalg_vector_norm"] = _mean_by_sum, _norm_by_sum
+INSTEAD["batch_norm_train"] = _batch_norm_by_sums
 
 
 # ---- norms

@@ -341,8 +341,8 @@ class Facts:
     def _compound_in_slot(self, x: Compound, at: int, why: Reason) -> None:
         """Guard a tensor made of one: class, type, form; what is stored is a tensor of its own."""
         kind = f"type(v) is not {self.const(type(x))} or v._meta is not {self.const(x._meta)}"
-        shown = replace(why, read=f"S[{at}].shown()", seen=x.shown())
-        self.check(f"{kind} or v.form != {self.const(x.form)}", shown)
+        told = replace(why, read=f"lying(S[{at}])", seen=x.shown())
+        self.check(f"{kind} or v.form != {self.const(x.form)}", told)
         self._stored_of(x, f"S[{at}]", False, why)
 
     def _stored_of(self, x: Compound, read: str, captured: bool, why: Reason) -> None:
@@ -391,10 +391,9 @@ class Facts:
         elif id(x) not in self.guards.part.pins:
             self.guards.part.pins.append(id(x))
             name, why = self.const(x), Reason(self.path(x), self.place())
-            shown = replace(why, read=f"{name}.shown()", seen=x.shown())
-            self.check(
-                f"{name}._meta is not {self.const(x._meta)} or {name}.form != {self.const(x.form)}", shown
-            )
+            told = replace(why, read=f"lying({name})", seen=x.shown())
+            kind = f"{name}._meta is not {self.const(x._meta)}"
+            self.check(f"{kind} or {name}.form != {self.const(x.form)}", told)
             self._stored_of(x, name, True, why)
 
     def argument(self, name: str, value: Any, at: int | None = None) -> Any:

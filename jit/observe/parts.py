@@ -20,6 +20,7 @@ import numpy as np
 
 from ...nn.members import fields
 from ...runtime import Tensor
+from ...runtime.compound import Compound
 from ...runtime.graph import Leaf
 from ...runtime.inplace import root
 from ...runtime.interrupts import let_through
@@ -337,6 +338,11 @@ def layout(x: Tensor) -> Any:
     return data.flags.c_contiguous or data.strides
 
 
+def lying(x: Any) -> Words:
+    """How a reader is told of a tensor that is made of one."""
+    return Words(x.shown() if isinstance(x, Compound) else shown(x))
+
+
 def hung(x: Tensor) -> tuple:
     """The hooks of a leaf: those that get its gradient, and those called afterwards; () where it has none."""
     node = x._node
@@ -377,7 +383,7 @@ def item(o: dict, k: Any) -> Any:
 
 WORDS: dict[str, Any] = {
     "bits": bits, "contents": contents, "history": history, "layout": layout, "distinct": distinct,
-    "hung": hung,
+    "hung": hung, "lying": lying,
     "lookup": lookup, "fields": fields, "exact": exact, "MISSING": MISSING, "ATOMS": ATOMS, "MT": Method,
     "id": id, "isinstance": isinstance, "getattr": getattr, "len": len, "list": list, "tuple": tuple,
     "int": int, "float": float, "str": str, "bytes": bytes, "bool": bool, "type": type, "object": object,

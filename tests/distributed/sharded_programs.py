@@ -1,9 +1,10 @@
 """Random programs of ops on DTensors, held to the same on whole tensors; run on several ranks by mpiexec.
 
-    mpiexec -n 4 python sharded_programs.py 2,2 FIRST COUNT [STEPS]
+    mpiexec -n 4 python sharded_programs.py 2,2 FIRST COUNT [traced]
 
 A program draws leaves with random placements and ops on what there is; each result is compared, and the
-gradients of all leaves at the end, in float64.
+gradients of all leaves at the end, in float64.  traced: each step is a traced function, called twice, whose
+second call must be served.
 """
 
 import random
@@ -17,9 +18,12 @@ import numpy as np  # noqa: E402
 import lamina  # noqa: E402
 import lamina.distributed as dist  # noqa: E402
 import lamina.nn.functional as F  # noqa: E402
+from lamina import jit  # noqa: E402
 from lamina.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
 
 f64 = lamina.float64
+TRACED = len(sys.argv) > 4
+UNSERVED = ("a generator was seeded",)  # what a step may be refused for
 
 
 class Program:
@@ -118,7 +122,23 @@ def squares(total, leaves):
 
 def both(function, *given):
     """The same of the wholes, and of the DTensors."""
-    return function(*[w for w, _ in given]), function(*[o for _, o in given])
+    run = traced(function) if TRACED else function
+    return function(*[w for w, _ in given]), run(*[o for _, o in given])
+
+
+def traced(function):
+    def run(*own):
+        plain, f = function(*own), jit.trace(function, budget=None)
+        f(*own)
+        found = f(*own)
+        why = str(f.explain())
+        assert f.counts()["served"] == 1 or any(reason in why for reason in UNSERVED), why
+        assert type(found) is type(plain)
+        if isinstance(plain, DTensor):
+            assert found.form == plain.form and found.requires_grad == plain.requires_grad
+        return found
+
+    return run
 
 
 def unary(function, least=0):
@@ -363,4 +383,4 @@ def main(shape, first, count, steps=8):
 
 
 if __name__ == "__main__":
-    main(tuple(map(int, sys.argv[1].split(","))), *map(int, sys.argv[2:]))
+    main(tuple(map(int, sys.argv[1].split(","))), *map(int, sys.argv[2:4]))

@@ -11,15 +11,26 @@ pytestmark = pytest.mark.sampled(3)  # each starts processes
 SCRIPT = str(Path(__file__).with_name("sharded_programs.py"))
 
 
-def programs(n, shape, first, count, planted=""):
+def programs(n, shape, first, count, planted="", *more):
     words = [sys.executable, SCRIPT] if not planted else [sys.executable, "-c", planted]
-    command = [str(ranks.MPIEXEC), "-n", str(n), *words, shape, str(first), str(count)]
+    command = [str(ranks.MPIEXEC), "-n", str(n), *words, shape, str(first), str(count), *more]
     return ranks.command(command, timeout=110, status=None if planted else 0)
 
 
 @pytest.mark.parametrize(("n", "shape"), [(2, "2"), (4, "4"), (4, "2,2"), (3, "3")])
 def test_dtensor_programs_agree_with_whole_tensors(n, shape):
     assert programs(n, shape, 0, 15).count("15 programs agree") == n
+
+
+@pytest.mark.parametrize(("n", "shape"), [(2, "2"), (4, "2,2")])
+def test_traced_dtensor_programs_agree_with_eager_ones(n, shape):
+    assert programs(n, shape, 200, 3, "", "traced").count("3 programs agree") == n
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "shape"), [(2, "2"), (4, "2,2"), (3, "3")])
+def test_many_traced_dtensor_programs_agree(n, shape):
+    assert programs(n, shape, 2000, 25, "", "traced").count("25 programs agree") == n
 
 
 @pytest.mark.slow

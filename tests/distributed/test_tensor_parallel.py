@@ -205,21 +205,3 @@ def test_parallel_styles_refuse_and_warn(tmp_path):
         tmp_path,
         begin=BEGIN,
     )
-
-
-def test_a_parallel_step_is_not_recorded_but_right(tmp_path):
-    printed = ranks.run(
-        2,
-        """
-        model = by_heads(build(), ColwiseParallel(output_layouts=Replicate()))
-        plain = build()
-        step = jit.trace(lambda tokens: model(tokens))
-        for batch in DATA[:3]:
-            tokens = lamina.tensor(batch)
-            assert (step(tokens) - plain(tokens)).abs().max() < 1e-12
-        print(step.explain())
-        """,
-        tmp_path,
-        begin=BEGIN,
-    )
-    assert "not served" in printed or "distributed tensor" in printed
