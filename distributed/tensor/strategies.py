@@ -178,7 +178,20 @@ def best(call: Call, family: Family | None, m: int) -> Way:
     if not known:
         raise refused(call)
     count = call.mesh.shape[m]
-    return min(known, key=lambda way: _cost(call, way, count))
+    return min(known, key=lambda way: _cost(call, way, count) + _knotted(call, way, m))
+
+
+def _knotted(call: Call, way: Way, m: int) -> int:
+    """About how many bytes it takes to cut what another dim of the mesh has cut along the same dim.
+
+    For that it is gathered first: see `entangled` in redistribution.py.
+    """
+    found = 0
+    for x, before, after in zip(call.operands, call.given, way[0], strict=True):
+        if x is not None and isinstance(after, Shard) and before != after:
+            others = [p for k, p in enumerate(x._placements) if k != m]
+            found += _nbytes(x._meta) if after in others else 0
+    return found
 
 
 def _cost(call: Call, way: Way, count: int) -> float:
