@@ -88,7 +88,7 @@ def cut_parameters(
                     if id(x) not in made:
                         made[id(x)] = x, _cut_once(told, x, mesh, placements[pattern])
                     if own is below._parameters:
-                        below.register_parameter(key, made[id(x)][1])  # type: ignore[arg-type]
+                        below.register_parameter(key, made[id(x)][1])
                     else:
                         own[key] = made[id(x)][1]
     for optimizer in optimizers:

@@ -223,7 +223,9 @@ class Lookups(Binding):
             again = OF_VALUES.get(name, operator.attrgetter(name))
             return self.made(self.sizes.call(operator.attrgetter(name), (o,), {}, again))
         found = getattr(o, name)
-        return self.result(found) if o._compound and type(found) is tuple else self.made(found)
+        for each in found if o._compound and type(found) is tuple else ():  # placements
+            self.made(each)
+        return self.made(found)
 
     def _of_python_module(self, o: types.ModuleType, name: str) -> Any:
         """An attribute of an imported module: a global of its, else what its `__getattr__` gives."""

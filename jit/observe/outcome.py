@@ -162,7 +162,8 @@ class Outcome:
         if id(v) in self._named:
             return self._named[id(v)]
         if self._facts.is_known(v):
-            return self._facts.source(v) if not self._facts.captured(v) else self._const(v)
+            root = self._facts.known.roots[id(v)]
+            return self._const(v) if root.expression is None else root.expression
         if not v.by_parts or isinstance(v, Parameter):
             self._facts.refuse(f"it leaves a new {v.what} {'parameter' if v.by_parts else 'tensor'}")
             return "None"

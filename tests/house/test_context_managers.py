@@ -44,6 +44,7 @@ REVIEWED = {
     ("distributed/fsdp/wrapper.py", "summon_full_params"): "an interrupt ends the ranks",
     ("distributed/fsdp/wrap.py", "enable_wrap"): "put back in its finally; nothing else is held",
     ("distributed/tensor/experimental.py", "implicit_replication"): "put back in its finally",
+    ("distributed/tensor/whole.py", "partitioned"): "put back in its finally",
     ("distributed/tensor/parallel/vocabulary_loss.py", "loss_parallel"): "put back in its finally",
     ("distributed/algorithms/join.py", "Join"): "put back in its __exit__; an interrupt ends the ranks",
     ("serving/serve_worker.py", "capture_signals"): "there is no state",
