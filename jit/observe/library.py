@@ -154,6 +154,8 @@ class Library(CalledBack):
     def _sized(self, function: Callable, args: tuple, kwargs: Any) -> Any:
         """Run a function natively on tensors whose sizes are symbols, and on the symbols."""
         for value in (*args, *kwargs.values()):
+            if type(value) in (tuple, list) and any(library_class(type(each)) for each in value):
+                self.read_all(value)
             for each in value if type(value) in (tuple, list, Size) else (value,):
                 self._given(function, raw(each))
         if function.__name__ in _CASTS:
