@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...runtime import Parameter, Tensor
+from ...runtime.compound import Compound
 from ...runtime.modes import unheard
 from ...runtime.places import line_of
 from ...runtime.printing import history, spelled
@@ -175,7 +176,7 @@ def text_of(facts: Methods, value: Any) -> str:
 
 def form_of(facts: Methods, value: Any) -> tuple[tuple | None, Any]:
     """A value for `printed`: a tensor's form and its values now, or None and the text."""
-    if not issubclass(type(value), Tensor):
+    if not issubclass(type(value), Tensor) or issubclass(type(value), Compound):
         return None, text_of(facts, value)
     with unheard():
         past = history(value)

@@ -205,6 +205,59 @@ def test_results_lie_as_is_said_and_gradients_flow_back(tmp_path):
     )
 
 
+def test_methods_of_trainers_dropout_and_batches_that_don_t_part_evenly(tmp_path):
+    run(
+        2,
+        """
+        class Trainer:
+            def __init__(self):
+                lamina.manual_seed(0)
+                parts = [nn.Linear(6, 12), nn.Dropout(0.3), nn.ReLU(), nn.Linear(12, 4)]
+                self.net = nn.Sequential(*parts).double()
+                self.optimizer = optim.AdamW(self.net.parameters(), lr=0.01)
+            def step(self, x, y):
+                self.optimizer.zero_grad()
+                loss = F.mse_loss(self.net(x), y)
+                loss.backward()
+                nn.utils.clip_grad_norm_(self.net.parameters(), 0.5)
+                self.optimizer.step()
+                return loss
+        def losses(count, **how):
+            trainer, data = Trainer(), np.random.default_rng(5)
+            step = jit.trace(trainer.step, mesh=mesh, budget=None, **how) if how else trainer.step
+            lamina.manual_seed(7)
+            found = [step(*(lamina.tensor(data.standard_normal((count, n))) for n in (6, 4))) for _ in range(4)]
+            if how:
+                assert step.counts()["served"] == 2, step.explain(detail=True)
+            return [*found, *map(whole, trainer.net.parameters())]
+        cut = {"x": [Shard(0)], "self.net.0.*": [Shard(0)], "self.net.3.weight": [Shard(1)]}
+        for count, how in ((8, cut), (7, [Shard(0)]), (7, cut)):
+            equal(losses(count, in_shardings=how), losses(count))
+        """,
+        tmp_path,
+    )
+
+
+def test_a_module_is_traced_for_all_batches(tmp_path):
+    run(
+        2,
+        """
+        def made():
+            lamina.manual_seed(0)
+            return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 5)).double()
+        net, plain = made(), made()
+        f = jit.trace(net, mesh=mesh, in_shardings={"input": [Shard(0)], "0.*": [Shard(0)], "2.weight": [Shard(1)]})
+        with lamina.no_grad():
+            for n in (*[8] * 14, 5, 6, 1, 0, 2):  # the last of the first ones by the short way
+                x = lamina.tensor(numbers.standard_normal((n, 6)))
+                assert np.allclose(f(x).numpy(), plain(x).numpy(), rtol=1e-10, atol=1e-12)
+        assert f.counts()["served"] == 13, f.explain(detail=True)
+        assert isinstance(net[0].weight, DTensor) and f.training and f.eval() is net and not net.training
+        """,
+        tmp_path,
+    )
+
+
 def test_a_grid_cuts_examples_and_columns(tmp_path):
     run(
         4,

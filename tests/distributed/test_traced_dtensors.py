@@ -162,6 +162,83 @@ def test_what_is_taken_apart_or_asked_for_runs_eagerly_and_is_right(tmp_path):
     )
 
 
+FUNCTIONS = """
+W, kept = lying(A, Shard(0)), []
+class Holder: pass
+holder = Holder()
+def to_write(x):
+    x = x.clone()
+    x[:, 0] = 5.0
+    return x
+def to_add(x):
+    x = x * 1
+    y = x
+    y += W
+    return x
+def to_keep(x):
+    kept.append(x * 2)
+    holder.x = x
+    return len(kept)
+def to_change_a_part(x):
+    part = x.to_local()
+    part.add_(1)
+    return part, x
+def to_make_a_leaf(x):
+    x = x.detach().requires_grad_()
+    (x * x).sum().backward()
+    return x.grad
+def to_ask_for_gradients(x):
+    w = W.detach().clone().requires_grad_()
+    return lamina.autograd.grad((w * x).sum(), w)[0]
+def to_hang_something(x):
+    x.foo = 3
+    return x * x.foo
+SERVED = [
+    to_write, to_add, to_keep, to_change_a_part, to_make_a_leaf, to_ask_for_gradients, to_hang_something,
+    lambda x: (len(x), x.shape, x.ndim, x.dtype, x.size(0), x.numel(), x.stride(), x.is_contiguous()),
+    lambda x: [row.sum() for row in x], lambda x: (x[0], x[1:3], x[:, 1], x[..., None]),
+    lambda x: x.full_tensor().numpy(), lambda x: (copy.deepcopy(x), copy.copy(x)),
+    lambda x: (x == W, x is W, x is x), lambda x: (x.transpose(0, 1), x.T.mT), lambda x: {x: 1}[x],
+    lambda x: (lamina.zeros_like(x), isinstance(x, DTensor), type(x).__name__),
+    lambda x: lamina.distributed.tensor.ones(4, 3, device_mesh=mesh, placements=[Shard(0)]) + x.float(),
+    lambda x: (lamina.cat([x, x * 2], 0), lamina.stack([x, x])), lambda x: x.placements == (Shard(0),),
+    lambda x: lamina.func.grad(lambda y: (y * y).sum())(x), lambda x: lamina.vmap(lambda row: row * 2)(x),
+]
+REFUSED = [
+    lambda x: print(x, x * 2), lambda x: (f"{x * 2}", str(x), repr(x)), lambda x: x.tolist(),
+    lambda x: 1 if x.sum() > 3 else 2, lambda x: bool((x > 100).any()), lambda x: x.device_mesh is mesh,
+    lambda x: lamina.distributed.tensor.rand(4, 3, device_mesh=mesh, placements=[Shard(0)]),
+]
+def plain(o):
+    if isinstance(o, DTensor):
+        return "distributed", o.placements, o.full_tensor().detach().numpy().tolist()
+    if isinstance(o, lamina.Tensor):
+        return "ordinary", o.detach().numpy().tolist()
+    if isinstance(o, (list, tuple)):
+        return [*map(plain, o)]
+    return o.tolist() if isinstance(o, np.ndarray) else o
+def once(function, seed):
+    kept.clear()
+    vars(holder).clear()
+    lamina.manual_seed(seed)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        found = plain(function(lying(A + seed, Shard(0))))
+    return found, printed.getvalue(), plain(kept), plain(vars(holder).get("x"))
+import contextlib, copy, io
+for function in (*SERVED, *REFUSED):
+    traced = jit.trace(function, budget=None)
+    for seed in range(3):
+        wanted, found = once(function, seed), once(traced, seed)
+        assert wanted == found, (wanted, found)
+    served = traced.counts()["served"]
+    assert served == (2 if function in SERVED else 0), (function.__code__.co_firstlineno, traced.explain())
+"""
+
+
+def test_functions_do_what_they_do_undecorated(tmp_path):
+    run(2, FUNCTIONS, tmp_path)
+
+
 TRAINED = """
 def traced(model, loss_of, steps):
     optimizer, losses = optim.AdamW(model.parameters(), lr=1e-2), []
