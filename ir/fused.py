@@ -9,7 +9,7 @@ from typing import Any
 
 from . import lowering
 from .by_pairs import by_pairs
-from .detach import detach
+from .detach import crossing, detach
 from .errors import GraphError
 from .graph import Graph, active
 from .interpret import interpret
@@ -52,4 +52,4 @@ fused = Op(
 )
 
 # The ops that graphs may hold beside those of the operator set.
-STRUCTURAL = {op.name: op for op in (fused, by_pairs, put, recurrent, size, detach, write)}
+STRUCTURAL = {op.name: op for op in (fused, by_pairs, put, recurrent, size, detach, crossing, write)}

@@ -39,12 +39,18 @@ def collectives_of(
     return found
 
 
-def text(number: int, about: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The same for a reader, as lines; what differs in nothing is one line.  number: of the recording."""
+def text(number: int, about: Sequence[Mapping[str, Any]], live: bool = False) -> list[str]:
+    """The same for a reader, as lines; what differs in nothing is one line.
+
+    number: of the recording.  live: its results have a history, which is walked outside of it.
+    """
+    more = ", and more in a backward outside" if live else ""
     if not about:
-        return [f"  collectives: recording {number}: none"]
+        return [f"  collectives: recording {number}: none{more}"]
     total = size_text(sum(each["bytes"] for each in about))
-    lines = [f"  collectives: recording {number}: {len(about)} in each call, in which a rank sends {total}"]
+    lines = [
+        f"  collectives: recording {number}: {len(about)} in each call, in which a rank sends {total}{more}"
+    ]
     alike: dict[tuple, list[int]] = {}
     for each in about:
         dim = f"{each['dim']} " if each["dim"] else ""

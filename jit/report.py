@@ -340,7 +340,8 @@ class Log:
             lines += [line for each in self.memory() for line in memory_report.text(*each)]
             lines += memory_report.kept()
         if mesh is not None:
-            lines += [line for each in self.mesh(mesh) for line in mesh_report.text(*each)]
+            for path, each in zip(self.paths, self.mesh(mesh), strict=True):
+                lines += mesh_report.text(*each, live=path.live)
         return "\n".join([*lines, *(self._details() if detail else ()), *self._tree()])
 
     def _tree(self) -> list[str]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.detach import crossing
 from ...ir.ops import collectives
-from ...runtime import Tensor
+from ...runtime import Tensor, modes
+from ...runtime.dispatch import run_general
 from ...runtime.function import Function
+from ...runtime.tensor import wrap
 from ..device_mesh import DeviceMesh
 from .placement_types import Placements, Replicate
 
@@ -74,15 +77,31 @@ def left(x: Tensor, mesh: DeviceMesh, placements: Placements) -> Tensor:
     copies = 1
     for group in groups_of(mesh, placements):
         copies *= len(group)
-    return x if copies == 1 or not x.requires_grad else _Leaving.apply(x, 1 / copies)
+    if copies == 1 or not x.requires_grad:
+        return x
+    return _crossed(x, x, 1 / copies, ()) if _is_recorded() else _Leaving.apply(x, 1 / copies)
 
 
 def entered(x: Tensor, mesh: DeviceMesh, placements: Placements) -> Tensor:
     """What a rank has, as part of a DTensor of these placements."""
     groups = groups_of(mesh, placements)
-    return _Entering.apply(x, groups) if groups and x.requires_grad else x
+    if not groups or not x.requires_grad:
+        return x
+    return _crossed(x, x, 1.0, groups) if _is_recorded() else _Entering.apply(x, groups)
 
 
 def summed_and_left(x: Tensor, group: tuple[int, ...]) -> Tensor:
     """The sum of what all ranks have, for code that knows of no others."""
+    if x.requires_grad and _is_recorded():
+        return _crossed(summed_over(wrap(x._data, x._meta), (group,)), x, 1.0, ())
     return _SummedAndLeft.apply(x, (group,))
+
+
+def _is_recorded() -> bool:
+    """Whether an op is to stand for what happens here, which a recording can differentiate."""
+    return bool(modes.CHANGED) and modes.local.hook is not None and not modes.local.levels
+
+
+def _crossed(value: Tensor, x: Tensor, scale: float, groups: Any) -> Tensor:
+    """The values of one tensor with the history of the other, whose cotangent is scaled, then summed."""
+    return run_general(crossing, (wrap(value._data, value._meta), x), {"scale": scale, "groups": groups})

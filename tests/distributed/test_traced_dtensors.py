@@ -281,6 +281,33 @@ def test_a_parallel_training_step_is_one_program(n, how, tmp_path):
     assert f"sends {SENT[how]}" in printed, printed
 
 
+@pytest.mark.parametrize("how", ["by_heads", "by_sequence"])
+def test_a_parallel_model_is_traced_and_backward_stands_outside(how, tmp_path):
+    last = parallel.LAST["gathered"][0]
+    last = last if how == "by_heads" else last.replace("Parallel(", "Parallel(input_layouts=Shard(1), ")
+    source = f"""
+        model, plain = {how}(build(), {last}), build()
+        forward = jit.trace(model, budget=None)
+        optimizers = [optim.AdamW(m.parameters(), lr=1e-2) for m in (model, plain)]
+        for batch in DATA[:4]:
+            tokens, losses = lamina.tensor(batch), []
+            for called, optimizer in zip((forward, plain), optimizers):
+                loss = smoothed(called(tokens[:, :-1]).reshape(-1, 13), tokens[:, 1:].reshape(-1))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            assert abs(losses[0] - losses[1]) < 1e-10 * abs(losses[1]), losses
+        for p, q in zip(model.parameters(), plain.parameters()):
+            assert (whole(p) - q).abs().max() < 1e-10
+        assert forward.counts()["served"] == 3, forward.explain()
+        text = str(forward.graph())
+        assert "crossing(" in text and str(parse(text)) == text
+        assert "and more in a backward outside" in forward.explain(mesh=True), forward.explain(mesh=True)
+    """
+    ranks.run(2, source, tmp_path, begin=parallel.BEGIN + "from lamina.ir.text import parse\n")
+
+
 # Of two blocks.  by_heads: a block sums the outputs of wo and w2, the gradients of what w[qkv] and w[13] were
 # given, and that of w2's bias: 8; 7 more are the output's, the loss's and the clipping's.  by_sequence
 # gathers and scatters in place of most sums.
