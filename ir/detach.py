@@ -8,8 +8,8 @@ where a run's history ended, so that differentiating the record gives the run's 
 tensor, and at what was computed of tensors with history under `no_grad`.
 
 A crossing has the values of its first operand and the history of its second, whose cotangent is scaled and
-summed over groups of ranks: where a tensor passes between ranks that each have the whole of its cotangent, and
-ranks that have shares of it (`distributed/tensor/crossings.py`).
+summed over groups of ranks: where a tensor passes between ranks that each have the whole of its cotangent,
+and ranks that have shares of it (`distributed/tensor/crossings.py`).
 """
 
 from __future__ import annotations
