@@ -20,12 +20,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..ir.errors import ArgumentValueError, DistributedError
 from .connecting import connected
+from .environment import MPICH, OPEN_MPI, PMIX
 from .file_store import FileStore
 from .store import PrefixStore
 from .tcp_store import TCPStore
 
 # What launchers of MPI leave in the environment of a rank.
-_LAUNCHED = ("PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE")
+_LAUNCHED = (MPICH.rank, OPEN_MPI.rank, PMIX.rank, "PMI_FD", "PMI_PORT", "PMIX_NAMESPACE")
 IS_SERVED = "LAMINA_MEETS_BY_ITSELF"  # in the environment of processes that no launcher watches
 PATIENCE = 300.0  # seconds that a rank waits for rank 0 to be there
 _KEY = "lamina/rank 0"  # in a store: the host and port where rank 0's process answers

@@ -17,7 +17,7 @@ from ..ir.errors import ArgumentError
 from ..ir.types import Type
 from ..nn import Module
 from ..nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
-from ..profiler.sessions import Timed
+from ..profiler.sessions import Listener, Timed
 from ..runtime import Tensor, modes
 from .summary import spelled
 
@@ -58,7 +58,7 @@ FORMULAS: dict[str, Callable[[Sequence[Any], Any], int]] = {
 }  # fmt: skip
 
 
-class _Told:
+class _Told(Listener):
     """What the runtime tells (modes.py), of which products count."""
 
     def __init__(self, mode: FlopCounterMode):
@@ -81,21 +81,6 @@ class _Told:
             wanted = sum(edge is not None for edge in node.edges[:2])
             self._mode._count(f"{name}_backward", each * wanted, node.metadata.get(_MODULES))
         return step(node, gradient, create)
-
-    def of_call(self, function: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
-        return function.__wrapped__(*args, **kwargs)  # compiled, it would tell of kernels
-
-    def enters(self, traced: Any) -> bool:
-        return True
-
-    def begin(self, *_: Any) -> None:
-        """Blocks with a name, and updates, have no products."""
-
-    def end(self, *_: Any) -> None:
-        """See `begin`."""
-
-    def aside(self, work: Callable[[], Any]) -> Any:
-        return work()
 
 
 class FlopCounterMode:

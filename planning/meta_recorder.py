@@ -15,7 +15,7 @@ from typing import Any
 
 from ..nn import Module, Parameter
 from ..nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
-from ..profiler.sessions import Timed
+from ..profiler.sessions import Listener, Timed
 from ..runtime import Tensor, modes
 from ..runtime.packing import saved_tensors_hooks
 from .layer_costs import LayerCosts, Precision, Product
@@ -77,7 +77,7 @@ def _of_one(product: Product, batch: int) -> Product:
     return replace(product, times=product.times / batch)
 
 
-class Recorder:
+class Recorder(Listener):
     """What the runtime tells (runtime/modes.py), while one forward runs.
 
     Invariant: `kept` holds every array that an id in `split` or `roots` names, so no id is used twice.
@@ -237,25 +237,6 @@ class Recorder:
         if x.dtype.is_floating_point or x.dtype.is_complex:
             return size * self.precision.element * (1 + x.dtype.is_complex)
         return size * x.element_size()
-
-    # ---- the rest of what is told
-    def of_step(self, step: Callable, node: Any, gradient: Any, create: bool) -> Any:
-        return step(node, gradient, create)
-
-    def of_call(self, function: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
-        return function.__wrapped__(*args, **kwargs)  # compiled, it would tell of kernels
-
-    def enters(self, traced: Any) -> bool:
-        return True
-
-    def begin(self, *_: Any) -> None:
-        """Blocks with a name cost nothing."""
-
-    def end(self, *_: Any) -> None:
-        """See `begin`."""
-
-    def aside(self, work: Callable[[], Any]) -> Any:
-        return work()
 
     # ---- what comes of it
     def layers(self) -> tuple[LayerCosts, ...]:

@@ -89,10 +89,40 @@ def schedule(
     return decide
 
 
+class Listener:
+    """What hears of ops, and of the rest lets all go on.  Traced functions run eagerly while it does."""
+
+    def of_op(self, run: Callable, op: Any, plan: Any, operands: tuple, suffix: str = "") -> Any:
+        """Run an op."""
+        return run(op, plan, operands)
+
+    def of_step(self, step: Callable, node: Any, gradient: Any, create: bool) -> Any:
+        """Take a step of backward."""
+        return step(node, gradient, create)
+
+    def of_call(self, function: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run a traced function, which would tell of kernels if it was compiled."""
+        return function.__wrapped__(*args, **kwargs)
+
+    def enters(self, traced: Any) -> bool:
+        """Whether it hears of a traced function by `of_call`."""
+        return True
+
+    def begin(self, *_: Any) -> None:
+        """Something with a name begins."""
+
+    def end(self, *_: Any) -> None:
+        """It ends."""
+
+    def aside(self, work: Callable[[], Any]) -> Any:
+        """Do what is no part of what is heard of."""
+        return work()
+
+
 class Timed(modes._Mode):
     """Have this thread tell a recorder."""
 
-    def __init__(self, recorder: Recorder):
+    def __init__(self, recorder: Recorder | Listener):
         self._changes = {"timing": recorder}
 
 

@@ -105,10 +105,17 @@ def _resized(input: Type, dim: int, size: Any) -> Type:
 
 
 # ---- their meaning
-def _run(kind: str, input: np.ndarray, shape: tuple[int, ...], **attrs: Any) -> np.ndarray:
-    if len(attrs["group"]) == 1:
-        return input.copy()
-    return met(kind, attrs, (input,), np.empty(shape, input.dtype))
+def _collective(name: str, shape: Any = None, **record: Any) -> Any:
+    """Enter a collective.  shape: (the operand's, **attrs) -> that of what a rank gets, if it is another."""
+
+    def run(input: np.ndarray, **attrs: Any) -> np.ndarray:
+        if len(attrs["group"]) == 1:
+            return input.copy()
+        made = input.shape if shape is None else shape(input.shape, **attrs)
+        return met(name, attrs, (input,), np.empty(made, input.dtype))
+
+    given = {"reference": run, "traits": MEETS, **record}
+    return define(name, complex="analytic", operands=("input",), lower=_TOGETHER, method=False, **given)
 
 
 def _at(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
@@ -157,20 +164,12 @@ _ANY = ((), (0,), (1,), (17,), (33,), (2, 3, 4))
 _LONG = ((0,), (1,), (17,), (33,), (2, 3, 4))
 _NOT_0D: dict[str, str] = {"0-d": "needs a dim"}
 
-all_reduce = define(
+all_reduce = _collective(
     "all_reduce",
-    complex="analytic",
     bind=_bind_all_reduce,
-    operands=("input",),
     attrs=("reduce", "group"),
     infer=_reduced("all_reduce"),
-    reference=lambda input, *, reduce, group: _run(
-        "all_reduce", input, input.shape, reduce=reduce, group=group
-    ),
     vjp=_all_reduce_vjp,
-    lower=_TOGETHER,
-    traits=MEETS,
-    method=False,
     samples=_samples(*_ANY),
     dtypes="number",
 )
@@ -193,20 +192,12 @@ def _reduce_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> t
     return (g if attrs["reduce"] == "sum" else g / len(attrs["group"]),)
 
 
-reduce = define(
+reduce = _collective(
     "reduce",
-    complex="analytic",
     bind=_bind_reduce_to,
-    operands=("input",),
     attrs=("dst", "reduce", "group"),
     infer=_reduced("reduce"),
-    reference=lambda input, *, dst, reduce, group: _run(
-        "reduce", input, input.shape, dst=dst, reduce=reduce, group=group
-    ),
     vjp=_reduce_vjp,
-    lower=_TOGETHER,
-    traits=MEETS,
-    method=False,
     samples=_samples(*_ANY, dst=0),
     dtypes="number",
 )
@@ -218,18 +209,13 @@ def _bind_broadcast(input, src, group=_ALONE):
     return (input,), {"src": _bind_rank("broadcast", src, group), "group": group}
 
 
-broadcast = define(
+broadcast = _collective(
     "broadcast",
-    complex="analytic",
     bind=_bind_broadcast,
-    operands=("input",),
     attrs=("src", "group"),
     infer=_same,
-    reference=lambda input, *, src, group: _run("broadcast", input, input.shape, src=src, group=group),
     grad=lambda g, src, group: reduce(g, src, "sum", group),
-    lower=_TOGETHER,
     traits=MOVES,
-    method=False,
     samples=_samples(*_ANY, src=0),
 )
 
@@ -244,20 +230,14 @@ def _bind_all_gather(input, dim=0, group=_ALONE):
     return (input,), {"dim": dim, "group": _bind_group("all_gather", group)}
 
 
-all_gather = define(
+all_gather = _collective(
     "all_gather",
-    complex="analytic",
     bind=_bind_all_gather,
-    operands=("input",),
     attrs=("dim", "group"),
     infer=lambda input, *, dim, group: _resized(input, dim, input.shape[dim] * len(group)),
-    reference=lambda input, *, dim, group: _run(
-        "all_gather", input, _at(input.shape, dim, input.shape[dim] * len(group)), dim=dim, group=group
-    ),
+    shape=lambda shape, dim, group: _at(shape, dim, shape[dim] * len(group)),
     grad=lambda g, dim, group: reduce_scatter(g, dim, "sum", group),
-    lower=_TOGETHER,
     traits=MOVES,
-    method=False,
     samples=_samples(*_LONG, dim=0),
     inapplicable=_NOT_0D,
 )
@@ -287,25 +267,13 @@ def _reduce_scatter_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tup
     return (g if attrs["reduce"] == "sum" else g / len(attrs["group"]),)
 
 
-reduce_scatter = define(
+reduce_scatter = _collective(
     "reduce_scatter",
-    complex="analytic",
     bind=_bind_reduce_scatter,
-    operands=("input",),
     attrs=("dim", "reduce", "group"),
     infer=_infer_reduce_scatter,
-    reference=lambda input, *, dim, reduce, group: _run(
-        "reduce_scatter",
-        input,
-        _at(input.shape, dim, input.shape[dim] // len(group)),
-        dim=dim,
-        reduce=reduce,
-        group=group,
-    ),
+    shape=lambda shape, dim, group, **_: _at(shape, dim, shape[dim] // len(group)),
     vjp=_reduce_scatter_vjp,
-    lower=_TOGETHER,
-    traits=MEETS,
-    method=False,
     samples=_samples(*_LONG, dim=0),
     inapplicable=_NOT_0D,
     dtypes="number",
@@ -336,25 +304,14 @@ def _infer_all_to_all(input: Type, *, split_dim: int, cat_dim: int, group: Group
     return _resized(part, cat_dim, part.shape[cat_dim] * len(group))
 
 
-all_to_all = define(
+all_to_all = _collective(
     "all_to_all",
-    complex="analytic",
     bind=_bind_all_to_all,
-    operands=("input",),
     attrs=("split_dim", "cat_dim", "group"),
     infer=_infer_all_to_all,
-    reference=lambda input, *, split_dim, cat_dim, group: _run(
-        "all_to_all",
-        input,
-        _exchanged(input.shape, split_dim, cat_dim, len(group)),
-        split_dim=split_dim,
-        cat_dim=cat_dim,
-        group=group,
-    ),
+    shape=lambda shape, split_dim, cat_dim, group: _exchanged(shape, split_dim, cat_dim, len(group)),
     grad=lambda g, split_dim, cat_dim, group: all_to_all(g, cat_dim, split_dim, group),
-    lower=_TOGETHER,
     traits=MOVES,
-    method=False,
     samples=_samples(*_LONG),
     inapplicable=_NOT_0D,
 )
@@ -388,26 +345,14 @@ def _infer_all_to_all_parts(
     return _resized(input, dim, sum(received))
 
 
-all_to_all_parts = define(
+all_to_all_parts = _collective(
     "all_to_all_parts",
-    complex="analytic",
     bind=_bind_all_to_all_parts,
-    operands=("input",),
     attrs=("dim", "sent", "received", "group"),
     infer=_infer_all_to_all_parts,
-    reference=lambda input, *, dim, sent, received, group: _run(
-        "all_to_all_parts",
-        input,
-        _at(input.shape, dim, sum(received)),
-        dim=dim,
-        sent=sent,
-        received=received,
-        group=group,
-    ),
+    shape=lambda shape, dim, received, **_: _at(shape, dim, sum(received)),
     grad=lambda g, dim, sent, received, group: all_to_all_parts(g, received, sent, dim, group),
-    lower=_TOGETHER,
     traits=MOVES,
-    method=False,
     samples=lambda: [
         Sample((Operand(s),), {"sent": (s[0],), "received": (s[0],), "group": _ALONE}) for s in _LONG
     ],
@@ -436,17 +381,13 @@ def _permuted(input: np.ndarray, *, pairs: tuple, group: Group) -> np.ndarray:
     return met("permute_ranks", {"pairs": pairs, "group": group}, (input,), np.empty_like(input, order="C"))
 
 
-permute_ranks = define(
+permute_ranks = _collective(
     "permute_ranks",
-    complex="analytic",
     bind=_bind_permute_ranks,
-    operands=("input",),
     attrs=("pairs", "group"),
     infer=_same,
     reference=_permuted,
     grad=lambda g, pairs, group: permute_ranks(g, tuple([(b, a) for a, b in pairs]), group),
-    lower=_TOGETHER,
     traits=MOVES,
-    method=False,
     samples=_samples(*_ANY, pairs=((0, 0),)),
 )
