@@ -73,6 +73,7 @@ from .groups import (
     new_subgroups,
     new_subgroups_by_enumeration,
 )
+from .groups import default_group as _get_default_group
 from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from .objects import (
     all_gather_object,

@@ -15,6 +15,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, Distribu
 from ..runtime.changes import advance_objects
 from . import rendezvous
 from .launching import segments
+from .local import need_one_machine
 from .store import seconds
 from .work import Work, followed
 
@@ -148,7 +149,8 @@ def init_process_group(
 ) -> None:
     """Join all ranks of this job; every process of it calls this first.
 
-    backend: "mpi"; "gloo" means the same; "nccl" joins the ranks' GPUs, by addresses alone (nccl.py).
+    backend: "mpi"; "gloo" means the same; "local" too, of ranks on one machine alone (local.py); "nccl"
+    joins the ranks' GPUs, by addresses alone (nccl.py).
     Processes that mpiexec, srun or `python -m lamina launch` started meet through that.  Others, with RANK,
     WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun leaves them, or with
     `init_method="tcp://host:port"` or "file:///path", rank and world_size, meet there; one without any of
@@ -187,6 +189,8 @@ def init_process_group(
     rendezvous.export(world.rank, world.size, world.local_rank, len(world.near))
     world.channel.timeout = limit
     world.channel.checked = _is_checked()
+    if name == "local":
+        need_one_machine(world.channel)
     default = ProcessGroup(world.channel, tuple(range(world.size)), "0", name, "default_pg")
     if nccl is not None:
         default.communicator = nccl.connect(world.channel, world.local_rank)
@@ -260,6 +264,8 @@ def new_group(
     if channel is None:
         return _OUTSIDE
     channel.checked = _is_checked()
+    if name == "local":
+        need_one_machine(channel)
     made = ProcessGroup(channel, chosen, str(number), name, group_desc or "")
     if name == "nccl":
         made.communicator = import_module(".nccl", __package__).connect(channel, world.local_rank)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
+from . import late
 from .playing import answer
 
 
@@ -47,6 +48,10 @@ def _run_module(name: str, args: Sequence[str]) -> int:
     main = _prepare(["-m", *args], os.getcwd())
     try:
         spec = find_spec(name)
+        if spec is not None and isinstance(
+            spec.loader, late.Alias
+        ):  # torch.distributed.run, which is a room's
+            spec = find_spec(name := spec.loader.module.__name__)
         if spec is not None and spec.submodule_search_locations is not None:  # a package
             name = f"{name}.__main__"
             spec = find_spec(name)

@@ -30,7 +30,11 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")  # of batch systems, wh
 
 def launch(argv: list[str]) -> int:
     """Run a program as several processes.  Returns its exit status, or that of the first rank that failed."""
-    options = _parser().parse_args(argv)
+    return run(parser().parse_args(argv))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what options say that `parser` gave.  Returns the status as `launch` does."""
     try:
         return _run(options)
     except LaminaError as error:
@@ -38,9 +42,10 @@ def launch(argv: list[str]) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("lamina launch", description=ABOUT, allow_abbrev=False)
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The options of the command, which are torchrun's and a few more."""
+    made = argparse.ArgumentParser("lamina launch", description=ABOUT, allow_abbrev=False)
+    add = made.add_argument
     add("-n", *_both("--nproc-per-node"), default="1", help="ranks on each machine; cpu or auto: one a core")
     add("--nnodes", default="1", help="machines of a batch system's allocation, which knows them")
     add("--hosts", help="machines by name, and the ranks on each: a:2,b:2")
@@ -65,9 +70,18 @@ def _parser() -> argparse.ArgumentParser:
     add(*_both("--no-python"), action="store_true", help="script is a program by itself")
     for name in MEANINGLESS:
         add(*_both(name), help=argparse.SUPPRESS)
-    add("script", help="the program, as python -m lamina run takes it: it gets Lamina where it imports torch")
-    add("args", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
-    return parser
+    add(
+        "training_script",
+        metavar="script",
+        help="the program, as python -m lamina run takes it: it gets Lamina where it imports torch",
+    )
+    add(
+        "training_script_args",
+        metavar="args",
+        nargs=argparse.REMAINDER,
+        help="what the program finds in sys.argv",
+    )
+    return made
 
 
 def _both(name: str) -> list[str]:
@@ -139,7 +153,7 @@ def _hosts(options: argparse.Namespace) -> list[launchers.Host]:
 
 def _variables(options: argparse.Namespace, hosts: list[launchers.Host], nodes: int) -> dict[str, str]:
     """What all ranks find in their environment, beside their places."""
-    port = options.master_port or (_free_port() if not hosts else 29500)
+    port = options.master_port or (free_port() if not hosts else 29500)
     variables = {
         "MASTER_ADDR": options.master_addr or (hosts[0].name if hosts else "127.0.0.1"),
         "MASTER_PORT": str(port), "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
@@ -151,7 +165,8 @@ def _variables(options: argparse.Namespace, hosts: list[launchers.Host], nodes: 
     return variables
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -159,7 +174,7 @@ def _free_port() -> int:
 
 def _words(options: argparse.Namespace, sizes: list[int]) -> list[str]:
     """A rank's command line."""
-    program = [*(["-m"] if options.module else []), options.script, *options.args]
+    program = [*(["-m"] if options.module else []), options.training_script, *options.training_script_args]
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     rank_main = f"{__package__}.rank_main"
     kind = "exec" if options.no_python else "run"

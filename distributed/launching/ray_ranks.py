@@ -1,4 +1,4 @@
-"""Ranks that are actors of Ray, which places them on its machines.  The one module that imports Ray.
+"""Ranks that are actors of Ray, which places them on its machines.
 
     from lamina.distributed.launching import ray_ranks
     losses = ray_ranks.run(train, (config,), ranks=4, max_restarts=2)      # train(config) on each of 4
@@ -22,14 +22,19 @@ from ...ir.errors import ArgumentValueError, DistributedError
 GATHER = 15.0  # seconds that ranks have to say what they saw, once one has failed
 
 
+def address() -> tuple[str, int]:
+    """This process's machine, and a port that is free there."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return ray.util.get_node_ip_address(), probe.getsockname()[1]
+
+
 class _Rank:
     """One rank's process."""
 
     def address(self) -> tuple[str, int]:
         """The machine, and a port that is free there."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+        return address()
 
     def run(self, function: Callable, args: Sequence[Any], variables: Mapping[str, str]) -> Any:
         """Be that rank."""

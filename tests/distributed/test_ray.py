@@ -89,7 +89,7 @@ def test_actors_that_are_told_their_places_train(tmp_path):
                 try:
                     said.append(ray.get(call))
                 except Exception as error:
-                    said.append(f"{type(error).__name__} {str(error.cause) if hasattr(error, 'cause') else ''}")
+                    said.append(f"{type(error).__name__} {getattr(error, 'cause', '')}")
             for worker in workers:
                 ray.kill(worker)
             return said
@@ -130,3 +130,37 @@ def test_ranks_are_started_anew_and_go_on(tmp_path):
         tmp_path,
     )
     assert "equal" in printed
+
+
+def test_ray_train_starts_its_workers_as_ranks_and_anew(tmp_path):
+    pytest.importorskip(
+        "ray.train", reason="Ray Train is not installed: pip install 'ray[train]'", exc_type=ImportError
+    )
+    printed = run(
+        """
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+        from lamina.distributed.launching.ray_train_backend import LaminaConfig
+
+        def work(config):
+            died = config["folder"] + "/died"
+            first = not os.path.exists(died)
+            if first and os.environ["RANK"] == "1":
+                open(died, "w").close()
+            losses = train(config["folder"] + "/saved", (0, 1, 6) if first else None)
+            with open(f"{config['folder']}/{os.environ['RANK']}", "w") as file:
+                file.write(repr(losses))
+
+        folder = sys.argv[1]
+        settings = RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=1))
+        DataParallelTrainer(
+            work, train_loop_config={"folder": folder}, backend_config=LaminaConfig(),
+            scaling_config=ScalingConfig(num_workers=2), run_config=settings,
+        ).fit()
+        told = [eval(open(f"{folder}/{rank}").read()) for rank in range(2)]
+        assert told[0] == told[1] and len(told[0]) == 6, told
+        print("went on", flush=True)
+        """,
+        tmp_path,
+    )
+    assert "went on" in printed
