@@ -3,9 +3,9 @@
     %1 = detach(%0) : f32[3]
     %2 = crossing(%1, %0) {scale=0.5, groups=((0,1),)} : f32[3]
 
-They are no operators of the operator set: `Tensor.detach` shares memory and runs no op.  A recorder emits it
-where a run's history ended, so that differentiating the record gives the run's own gradients: at a detached
-tensor, and at what was computed of tensors with history under `no_grad`.
+They are no operators of the operator set: `Tensor.detach` shares memory and runs no op.  A recorder emits
+`detach` where a run's history ended, so that differentiating the record gives the run's own gradients: at a
+detached tensor, and at what was computed of tensors with history under `no_grad`.
 
 A crossing has the values of its first operand and the history of its second, whose cotangent is scaled and
 summed over groups of ranks: where a tensor passes between ranks that each have the whole of its cotangent,
