@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..ir.errors import DistributedError
-from ..runtime import Tensor, no_grad
+from ..runtime import Tensor, modes, no_grad
 from ..runtime import tensor as make_tensor
-from ..runtime.autograd import is_walking
-from ..runtime.backward_graph import queue_callback
+from ..runtime.autograd import is_walking, when_done
 from .buckets import Averaging, in_buckets
 from .collectives import all_reduce, broadcast
 from .groups import ProcessGroup
@@ -21,7 +20,8 @@ class Reducer:
     """Averages the gradients of named parameters over a group, whenever backward makes them.
 
     named: the parameters, by the names that errors say.  buffers: what follows the first rank at each call.
-    syncing: the call before asked for averages.  begun: the backward that runs has sent something.
+    syncing: the call before asked for averages.  begun: the backward that runs has sent something.  walk:
+    what stands for that backward.
     unfinished: names of parameters that the last backward left without a gradient, and may not.
     """
 
@@ -39,6 +39,7 @@ class Reducer:
         self.averaging = Averaging(in_buckets([p for _, p in named], bucket_bytes), group)
         self.averaging.as_views = as_views
         self.syncing = self.begun = False
+        self.walk: list[Callable[[], None]] | None = None
         self.unfinished: list[str] = []
         for _, p in named:
             p.register_post_accumulate_grad_hook(self.accumulated)
@@ -90,20 +91,24 @@ class Reducer:
         self.syncing = syncs
         if syncs:
             self.averaging.begin()
-            self.begun = False
+            self.begun, self.walk = False, None
 
     def accumulated(self, p: Tensor) -> None:
         """Take a gradient that backward has made."""
         if not self.syncing:
             return
+        if self.walk is not None and not self.walk:  # it ended in an error, and is gone through again
+            self.averaging.begin()
+            self.begun = False
         if not self.begun:
-            self.begun = True
+            self.begun, self.walk = True, None
             if is_walking():
-                queue_callback(self.finish)
+                self.walk = when_done(lambda: modes.call_user(self.finish))
         self.averaging.ready(p)
 
     def finish(self) -> None:
         """Let a backward end with averages in all gradients."""
+        self.walk = None
         missing = self.averaging.missing()
         gone = {id(p) for p in missing}
         self.averaging.finish(self.unused(gone))

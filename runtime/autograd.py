@@ -420,7 +420,8 @@ def _run(outputs, gradients, *, retain: bool | None, create: bool, targets, leav
                 function()
         return found
     except BaseException:
-        _waiting.pop(get_ident(), None)
+        if gone := _waiting.pop(get_ident(), None):
+            gone.clear()
         raise
     finally:
         if outer is not None:
@@ -437,7 +438,10 @@ _waiting: dict[int, list[Callable[[], None]]] = {}  # by thread: what is to be c
 
 
 def when_done(function: Callable[[], None]) -> list[Callable[[], None]]:
-    """Call this once the walk that goes on in this thread is done.  Returns what stands for that walk."""
+    """Call this once the walk that goes on in this thread is done, unless it ends in an error.
+
+    Returns what stands for that walk: a list, which is empty after an error.
+    """
     waiting = _waiting.setdefault(get_ident(), [])
     waiting.append(function)
     return waiting

@@ -357,6 +357,12 @@ class ParameterGroup:
         self.arrived.clear()
         return found
 
+    def forget(self) -> None:
+        """Let go of the gradients that came, and not of those that were kept before."""
+        kept, self.kept = self.kept, {}
+        self.grads()
+        self.kept = kept
+
     def keep(self) -> None:
         """Keep the gradients that came, to be averaged later."""
         for i, grad in enumerate(self.grads()):

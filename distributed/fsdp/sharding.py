@@ -10,8 +10,7 @@ from typing import Any
 from ...ir.errors import ArgumentError, ArgumentValueError
 from ...nn.module import Module
 from ...runtime import Tensor, modes
-from ...runtime.autograd import is_walking
-from ...runtime.backward_graph import queue_callback
+from ...runtime.autograd import is_walking, when_done
 from ...runtime.modes import is_grad_enabled
 from ...runtime.tensor import fields as tensor_fields
 from ..device_mesh import DeviceMesh
@@ -27,8 +26,8 @@ class Schedule:
     """What the fully sharded modules of one model share.
 
     order: groups in the order in which forwards came to them, this time.  last: the time before, by which
-    they are gathered ahead.  depth: forwards that are open.  finishing: averages on their way.  waits:
-    backward will call back.
+    they are gathered ahead.  depth: forwards that are open.  finishing: averages on their way.  walk: the
+    backward that will call back.
     """
 
     def __init__(self) -> None:
@@ -37,7 +36,7 @@ class Schedule:
         self.states: list[State] = []
         self.finishing: list[list[Callable[[], None]]] = []
         self.depth = 0
-        self.waits = False
+        self.walk: list[Callable[[], None]] | None = None
 
     def ahead(self, group: ParameterGroup) -> ParameterGroup | None:
         """The group that came after this one the time before."""
@@ -57,6 +56,18 @@ class Schedule:
         while len(self.finishing) > most:
             for step in self.finishing.pop(0):
                 step()
+
+    def forget_errors(self) -> None:
+        """Let go of what a backward left that ended in an error: it counts for nothing."""
+        if self.walk is None or self.walk:
+            return
+        self.walk = None
+        self.finishing.clear()
+        for state in self.states:
+            state.group.forget()
+            state.group.reshard()
+            state.group.discard()
+            state.outstanding, state.unheard = 0, False
 
 
 class State:
@@ -106,6 +117,7 @@ class State:
             modes.tell("refuse", "a fully sharded module gathered its parameters")
         recomputing = is_walking()
         if self.is_root and not recomputing:
+            schedule.forget_errors()
             schedule.depth = 0  # also where a forward before had failed
             schedule.last, schedule.order = schedule.order or schedule.last, []
         schedule.depth += 1
@@ -163,9 +175,9 @@ class State:
     def await_end(self) -> None:
         """See to it that backward tells when it is done."""
         schedule = self.begin()
-        if not schedule.waits and is_walking():
-            schedule.waits = True
-            queue_callback(lambda: _backward_ended(schedule))
+        schedule.forget_errors()
+        if schedule.walk is None and is_walking():
+            schedule.walk = when_done(lambda: _backward_ended(schedule))
 
     def grad_came(self) -> None:
         """Average the group's gradients once all are there, and give its parameters back.
@@ -203,7 +215,7 @@ class State:
 
 
 def _backward_ended(schedule: Schedule) -> None:
-    schedule.waits = False
+    schedule.walk = None
     for state in schedule.states:
         if state.group.arrived:
             state.average()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.errors import ArgumentError, ArgumentValueError
+from ...ir.errors import ArgumentError, ArgumentValueError, DistributedError
 from ...runtime import Tensor
 from . import timetable
 from .microbatch import cut, cut_all, cut_named, merged
@@ -26,6 +26,8 @@ class _Schedule:
     """What all schedules share: a step's parts go through this rank's stages in the order of a table.
 
     make: the orders of all ranks.  table: them, with backwards; coming: without.
+
+    Raises DistributedError for a step after one that ended in an error.
     """
 
     make: Maker
@@ -58,6 +60,7 @@ class _Schedule:
         self._n_microbatches, self._loss_fn, self.scale_grads = n_microbatches, loss_fn, scale_grads
         self._args_chunk_spec, self._kwargs_chunk_spec = args_chunk_spec, kwargs_chunk_spec
         self._output_merge_spec = output_merge_spec
+        self._is_under_way = False  # and stays so where a step ends in an error
         self._rank, self._is_last = first.group_rank, count - 1 in self._stages
         orders = type(self).make(ranks, count, n_microbatches)
         self.table = Timetable(name, ranks, count, n_microbatches, orders)
@@ -123,6 +126,13 @@ class _Schedule:
         outputs: list[Any] = [None] * count
         found: list[Tensor] = []
         waiting: dict[int, Tensor] = {}
+        if self._is_under_way and len(self.table.orders) > 1:
+            raise DistributedError(
+                f"{type(self).__name__}.step: the step before ended in an error on this rank",
+                "what the stages sent each other for it is still on its way",
+                "start the job anew, or make stages on a group of their own, new_group(), on all ranks",
+            )
+        self._is_under_way = True
         for stage in self._stages.values():
             stage.begin(with_backward, count)
         for action, later in zip(order, [*order[1:], None], strict=True):
@@ -142,6 +152,7 @@ class _Schedule:
                     outputs[i] = _detached(output)
         for stage in self._stages.values():
             stage.end()
+        self._is_under_way = False
         if self._is_last and losses is not None:
             losses[:] = found
         return merged(outputs, self._output_merge_spec) if self._is_last and return_outputs else None

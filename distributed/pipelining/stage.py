@@ -110,6 +110,8 @@ class PipelineStage:
         for link in (self.input, self.output, self.to_input, self.from_output):
             if link is not None:
                 link.begin()
+            if isinstance(link, Local):
+                link.held.clear()  # of a step that ended in an error
         if isinstance(self.submod, DistributedDataParallel) and self.submod.broadcast_buffers:
             self.submod.buffers_follow()
 

@@ -256,6 +256,17 @@ def test_a_backward_that_ends_in_an_error_leaves_the_next_one_right(tmp_path):
         net(lamina.ones(4, 150).double() * 1.5).sum().backward()
         assert all(np.allclose(g.numpy(), p.grad.numpy(), rtol=1e-12)
                    for g, p in zip(found, net.parameters()))
+        # the same backward, gone through again
+        handle = net[0].bias.register_hook(fails)
+        loss = model(x).sum()
+        try:
+            loss.backward(retain_graph=True)
+        except KeyError:
+            handle.remove()
+        net.zero_grad()
+        loss.backward()
+        assert all(np.allclose(g.numpy(), p.grad.numpy(), rtol=1e-12)
+                   for g, p in zip(found, net.parameters()))
         """,
         tmp_path,
     )

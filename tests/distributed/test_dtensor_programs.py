@@ -11,10 +11,10 @@ pytestmark = pytest.mark.sampled(3)  # each starts processes
 SCRIPT = str(Path(__file__).with_name("sharded_programs.py"))
 
 
-def programs(n, shape, first, count, planted="", *more):
+def programs(n, shape, first, count, planted="", *more, timeout=110):
     words = [sys.executable, SCRIPT] if not planted else [sys.executable, "-c", planted]
     command = [str(ranks.MPIEXEC), "-n", str(n), *words, shape, str(first), str(count), *more]
-    return ranks.command(command, timeout=110, status=None if planted else 0)
+    return ranks.command(command, timeout, status=None if planted else 0)
 
 
 @pytest.mark.parametrize(("n", "shape"), [(2, "2"), (4, "4"), (4, "2,2"), (3, "3")])
@@ -34,9 +34,10 @@ def test_many_traced_dtensor_programs_agree(n, shape):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("n", "shape"), [(2, "2"), (4, "4"), (4, "2,2"), (3, "3")])
 def test_dtensor_many_programs_agree(n, shape):
-    assert programs(n, shape, 1000, 600).count("600 programs agree") == n
+    assert programs(n, shape, 1000, 600, timeout=580).count("600 programs agree") == n
 
 
 BEGIN = f"""

@@ -631,3 +631,60 @@ def test_what_is_written_into_an_open_model_stays(tmp_path):
         """,
         tmp_path,
     )
+
+
+def test_what_ended_in_an_error_leaves_the_next_step_right(tmp_path):
+    """A forward, one without gradients, a backward in its middle, and that backward gone through again."""
+    program(
+        2,
+        """
+        failing = []
+        class Fails(Block):
+            def forward(self, x):
+                y = super().forward(x)
+                if "forward" in failing:
+                    raise KeyError("forward")
+                if "backward" in failing and y.requires_grad:
+                    y.register_hook(self.fail)
+                return y
+            def fail(self, grad):
+                if "backward" in failing:
+                    raise KeyError("backward")
+        def build_failing():
+            lamina.manual_seed(1)
+            model = GPT().double()
+            model.blocks[1].__class__ = Fails
+            return model
+        def fail(model, how, step):
+            failing.append(how)
+            try:
+                gpt_loss(model, step, mine()).backward()
+            except KeyError:
+                failing.clear()
+                model.zero_grad()
+                return
+            raise AssertionError("it did not fail")
+        for flag in (True, False, None):
+            plain, model = build(), sharded(build_failing(), reshard_after_forward=flag)
+            ours, theirs = (optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, plain))
+            for step in range(8):
+                if step in (1, 2, 5):
+                    fail(model, "forward" if step == 1 else "backward", step)
+                if step == 3:
+                    with lamina.no_grad():
+                        fail(model, "forward", step)
+                failing += ["backward"] * (step == 6)
+                loss = gpt_loss(model, step, mine())
+                if step == 6:
+                    refused(lambda: loss.backward(retain_graph=True), "backward")
+                    failing.clear()
+                    model.zero_grad()
+                loss.backward()
+                gpt_loss(plain, step, slice(None)).backward()
+                for opt in (ours, theirs):
+                    opt.step()
+                    opt.zero_grad()
+            same(model, plain)
+        """,
+        tmp_path,
+    )

@@ -11,10 +11,10 @@ pytestmark = pytest.mark.sampled(3)  # each starts processes
 SCRIPT = str(Path(__file__).with_name("sharded_trainings.py"))
 
 
-def trainings(n, first, count, planted=""):
+def trainings(n, first, count, planted="", timeout=110):
     words = [sys.executable, SCRIPT] if not planted else [sys.executable, "-c", planted]
     command = [str(ranks.MPIEXEC), "-n", str(n), *words, str(first), str(count)]
-    return ranks.command(command, timeout=110, status=None if planted else 0)
+    return ranks.command(command, timeout, status=None if planted else 0)
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -23,9 +23,10 @@ def test_sharded_trainings_agree_with_one_process(n):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_sharded_many_trainings_agree(n):
-    assert trainings(n, 1000, 100).count("100 trainings agree") == n
+    assert trainings(n, 1000, 100, timeout=580).count("100 trainings agree") == n
 
 
 BEGIN = f"""
