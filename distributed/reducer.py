@@ -6,14 +6,32 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from ..ir.errors import DistributedError
+from ..ir.ops.join import cat
 from ..runtime import Tensor, modes, no_grad
 from ..runtime import tensor as make_tensor
 from ..runtime.autograd import is_walking, when_done
-from .buckets import Averaging, in_buckets
+from .arrays import own_numbers
+from .buckets import FIRST_BYTES, Averaging, in_buckets
 from .collectives import all_reduce, broadcast
 from .groups import ProcessGroup
 from .objects import agreed
 from .reduce_op import ReduceOp
+
+
+def same_as(source: int, tensors: Sequence[Tensor], group: ProcessGroup) -> None:
+    """Give all ranks of a group the values that rank `source` has; small tensors travel together."""
+    with no_grad(), own_numbers():
+        works = []
+        for bucket in in_buckets(tensors, FIRST_BYTES):
+            if len(bucket.parameters) == 1:
+                works.append(broadcast(bucket.parameters[0], source, group, async_op=True))
+                continue
+            whole = cat([x.reshape(-1) for x in bucket.parameters], 0)
+            broadcast(whole, source, group)
+            for x, at in bucket.parts():
+                x.copy_(whole[at].reshape(x.shape))
+        for work in works:
+            work.wait()
 
 
 class Reducer:
@@ -66,9 +84,7 @@ class Reducer:
 
     def same_as_first(self, tensors: Sequence[Tensor]) -> None:
         """Give all ranks the values that the first has."""
-        with no_grad():
-            for work in [broadcast(x, self.group.ranks[0], self.group, async_op=True) for x in tensors]:
-                work.wait()
+        same_as(self.group.ranks[0], tensors, self.group)
 
     # ---- a step
     def call_begins(self, syncs: bool, following: Sequence[Tensor]) -> None:
@@ -140,6 +156,4 @@ class Reducer:
         number = make_tensor([self.group.rank() if was_last else -1])
         all_reduce(number, ReduceOp.MAX, self.group)
         source = self.group.ranks[int(number.item())]
-        with no_grad():
-            for x in (*(p for _, p in self.named), *self.buffers):
-                broadcast(x, source, self.group)
+        same_as(source, [*(p for _, p in self.named), *self.buffers], self.group)
