@@ -72,7 +72,7 @@ class Table:
 
 def mapping_of(hosts: list[str]) -> str:
     """Which ranks share a machine, as MPICH writes it: (number of the machine, 1, ranks in a row there)…"""
-    numbers, blocks = {host: n for n, host in enumerate(dict.fromkeys(hosts))}, []  # type: ignore[var-annotated]
+    numbers, blocks = {host: n for n, host in enumerate(dict.fromkeys(hosts))}, []
     for host in hosts:
         if blocks and blocks[-1][0] == numbers[host]:
             blocks[-1][1] += 1

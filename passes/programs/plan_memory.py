@@ -249,7 +249,9 @@ class _Planner:
         over = dict(overwrites(step))
         positions = [over[n]] if n in over else range(len(step.inputs))
         for position in positions:
-            root = self.root[step.inputs[position]]
+            source = step.inputs[position]
+            assert source is not None
+            root = self.root[source]
             before = self.slots[root]
             if (
                 root not in self.fixed
@@ -264,7 +266,7 @@ class _Planner:
     def declare(self, number: int, n: int, root: Array) -> bool:
         """Declare output `n` of a step in place of the operand with that root; whether it may be."""
         step = self.steps[number]
-        positions = [i for i, array in enumerate(step.inputs) if self.root[array] is root]
+        positions = [i for i, array in enumerate(step.inputs) if array and self.root[array] is root]
         if len(positions) != 1 or root.nbytes != step.outputs[n].nbytes:
             return False
         (position,) = positions
