@@ -72,7 +72,8 @@ class Table:
 
 def mapping_of(hosts: list[str]) -> str:
     """Which ranks share a machine, as MPICH writes it: (number of the machine, 1, ranks in a row there)…"""
-    numbers, blocks = {host: n for n, host in enumerate(dict.fromkeys(hosts))}, []
+    numbers = {host: n for n, host in enumerate(dict.fromkeys(hosts))}
+    blocks: list[list[int]] = []
     for host in hosts:
         if blocks and blocks[-1][0] == numbers[host]:
             blocks[-1][1] += 1
