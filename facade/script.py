@@ -48,9 +48,7 @@ def _run_module(name: str, args: Sequence[str]) -> int:
     main = _prepare(["-m", *args], os.getcwd())
     try:
         spec = find_spec(name)
-        if spec is not None and isinstance(
-            spec.loader, late.Alias
-        ):  # torch.distributed.run, which is a room's
+        if spec is not None and isinstance(spec.loader, late.Alias):  # a room's: torch.distributed.run
             spec = find_spec(name := spec.loader.module.__name__)
         if spec is not None and spec.submodule_search_locations is not None:  # a package
             name = f"{name}.__main__"
