@@ -17,6 +17,7 @@ import numpy as np
 
 from ..ir import dtypes, meeting
 from ..ir.dims import substitute
+from ..ir.errors import DistributedError
 from ..ir.types import type_of
 from ..nn import epoch
 from ..runtime import Tensor, changes
@@ -111,10 +112,11 @@ class _Quick:
         body = "\n".join([
             f"def quick({', '.join(['A', *(f'{name}={name}' for name in names)])}):",
             "    try:", *(f"        {line}" for line in lines),
+            "    except DistributedError:", "        raise",  # or other ranks are told again
             "    except Exception as error:", "        let_through(error)", "        return MISS",
             *(f"    {line}" for line in tail),
         ])  # fmt: skip
-        scope = {**WORDS, **names}
+        scope = {**WORDS, **names, "DistributedError": DistributedError}
         exec(compile(body, "<quick>", "exec"), scope)
         return scope.pop("quick")
 

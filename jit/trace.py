@@ -27,7 +27,15 @@ from typing import Any
 
 from ..ir import meeting
 from ..ir.dtypes import default_dtype, set_default_dtype
-from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError, GradError, LaminaError
+from ..ir.errors import (
+    ArgumentError,
+    ArgumentValueError,
+    DeviceError,
+    DimError,
+    DistributedError,
+    GradError,
+    LaminaError,
+)
 from ..ir.graph import Graph
 from ..ir.specialise import specialise
 from ..nn import Module
@@ -192,7 +200,7 @@ class TracedFunction:
             result = self._compared(tree, call, args, kwargs) if self._verify else take(tree, call)
         except TraceError:
             raise
-        except DeviceError as error:
+        except (DeviceError, DistributedError) as error:  # what other ranks were told is not said again
             raise _located(error, tree) from None
         except Exception as error:
             let_through(error)
@@ -545,7 +553,7 @@ class TracedFunction:
         except Abandoned as abandoned:
             raised, again = False, str(abandoned)
         except Exception as error:
-            if not observer.may_be_faulty:
+            if not observer.may_be_faulty or isinstance(error, DistributedError):
                 raise
             raised, fault = False, error.with_traceback(None)
             observer.left_over = observer.fresh.instances
@@ -1055,7 +1063,7 @@ def _taken_out(several: list[list[tuple[list[Branch], Branch]]]) -> None:
             branches[:] = [each for each in branches if each is not branch]
 
 
-def _located(error: DeviceError, tree: Tree) -> DeviceError:
+def _located(error: LaminaError, tree: Tree) -> LaminaError:
     """The error with the places of the ops that it names: kernels are named after theirs."""
     text = str(error)
     nodes = (node for segment in tree.segments() for node in segment.graph.nodes)

@@ -24,7 +24,7 @@ from lamina.distributed import pipelining  # noqa: E402
 from lamina.distributed.fsdp import fully_shard  # noqa: E402
 from lamina.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 
-LATE, SLOW = 8.0, 0.2  # seconds
+LATE, SLOW = 6.0, 0.2  # seconds
 program, fault, who, at = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 limit = 3.0 if fault in ("slow", "late") else 60.0  # whoever is gone is missed before that
 dist.init_process_group(timeout=datetime.timedelta(seconds=limit))

@@ -424,3 +424,60 @@ assert got[0].tolist() == [1.0] * 3
 """
     )
     ranks.command([ranks.sys.executable, str(script)])
+
+
+LAID = """
+import itertools
+dist.init_process_group()
+rank, size = dist.get_rank(), dist.get_world_size()
+def turned(x):
+    return x.transpose(0, -1).clone().contiguous().transpose(0, -1) if x.ndim > 1 else x.clone()
+def strided(x):
+    if not x.ndim:
+        return x.clone()
+    wide = lamina.zeros((*x.shape[:-1], 2 * x.shape[-1])).to(x.dtype)
+    wide[..., ::2].copy_(x)
+    return wide[..., ::2]
+def same(x, array):
+    assert x.dtype is dtype and tuple(x.shape) == array.shape
+    wide = lamina.complex128 if dtype.is_complex else lamina.float64
+    assert np.array_equal(x.to(wide).numpy(), array.astype(wide.numpy)), (x, array)
+SHAPES = (), (0,), (3,), (2, 0), (4, 3), (2, 1, 3)
+for name, shape, lay in itertools.product(TYPES, SHAPES, [turned, strided]):
+    dtype = getattr(lamina, name)
+    every = np.random.default_rng(len(shape)).integers(0, 2 if name == "bool" else 4, (size, *shape))
+    mine = lay(lamina.tensor(every[rank]).to(dtype))
+    empty = lambda: lay(lamina.zeros(shape).to(dtype))
+    dist.broadcast(x := lay(mine), src=1); same(x, every[1])
+    dist.all_reduce(x := lay(mine), op=dist.ReduceOp.MIN if not dtype.is_complex else dist.ReduceOp.SUM)
+    same(x, every.min(0) if not dtype.is_complex else every.sum(0))
+    dist.all_gather(into := [empty() for _ in every], mine); [same(x, a) for x, a in zip(into, every)]
+    dist.gather(mine, into := [empty() for _ in every] if rank == 1 else None, dst=1)
+    [same(x, a) for x, a in zip(into or (), every)]
+    dist.scatter(x := empty(), [lay(lamina.tensor(a).to(dtype)) for a in every] if rank == 0 else None)
+    same(x, every[rank])
+    dist.all_to_all(into := [empty() for _ in every], [lay(mine) for _ in every])
+    [same(x, a) for x, a in zip(into, every)]
+    dist.all_gather_into_tensor(x := lamina.zeros((size, *shape)).to(dtype), mine); same(x, every)
+    objects = [None] * size
+    dist.all_gather_object(objects, mine); [same(x, a) for x, a in zip(objects, every)]
+    if rank == 0:
+        dist.send(mine, 1)
+    else:
+        dist.recv(x := empty(), 0); same(x, every[0])
+    if name != "bool":
+        dist.all_reduce(x := lay(mine), op=dist.ReduceOp.PRODUCT); same(x, every.prod(0))
+        dist.reduce_scatter(x := empty(), [lay(mine) for _ in every]); same(x, every.sum(0))
+        dist.reduce(x := lay(mine), dst=0); same(x, every.sum(0) if rank == 0 else every[rank])
+        same(dist.functional.all_reduce(mine), every.sum(0))
+    if shape and name != "bool":
+        same(dist.functional.all_gather(mine, 0), np.concatenate(every))
+print("as laid")
+"""
+
+
+@pytest.mark.sampled(3)
+def test_memory_of_any_layout_and_shape(tmp_path):
+    """No dims, no elements, columns, every second element."""
+    types = ["float32", "bool", "bfloat16", "float16", "complex64", "uint8"]
+    assert ranks.run(2, f"TYPES = {types}\n" + LAID, tmp_path).count("as laid") == 2

@@ -553,3 +553,41 @@ def test_one_rank_records_anew_while_another_runs_its_program(tmp_path):
         tmp_path,
     )
     assert printed.count("agreed") == 2
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("calls", [1, 3, 20])
+def test_a_collective_that_failed_is_not_begun_again(calls, tmp_path):
+    """While it is recorded, run by its program, and by the short way: others would meet it twice."""
+    ranks.run(
+        2,
+        f"calls = {calls}"
+        + """
+import time
+dist.init_process_group()
+rank = dist.get_rank()
+channel = dist.groups.need_world().channel
+@jit.trace
+def f(x):
+    return dist.functional.all_reduce(x * 2) + 1
+for i in range(calls - 1):
+    assert f(lamina.full((3,), float(i)))[0].item() == 4 * i + 1
+dist.barrier()
+before = channel.count
+if rank == 1:
+    time.sleep(2)
+    assert f(lamina.ones(3))[0].item() == 5  # what the other gave is there
+else:
+    channel.timeout = 0.5
+    try:
+        f(lamina.ones(3))
+    except RuntimeError as error:
+        assert "nobody came" in str(error)
+    else:
+        raise AssertionError("it did not fail")
+    channel.timeout = 30.0
+assert channel.count == before + 1, (before, channel.count)
+assert f(lamina.full((3,), 7.0))[0].item() == 29
+""",
+        tmp_path,
+    )
