@@ -14,7 +14,6 @@ from ..ir import meeting
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DistributedError
 from ..runtime.changes import advance_objects
 from . import rendezvous
-from .launching import segments
 from .local import need_one_machine
 from .store import seconds
 from .work import Work, followed
@@ -176,10 +175,6 @@ def init_process_group(
                 "without a launcher ranks meet by MPICH's protocol alone: install no other MPI",
                 "or start them by mpiexec, or python -m lamina launch",
             )
-        if (
-            world.local_rank == 0
-        ):  # all of this machine have it mapped: nothing is left of it if they are killed
-            segments.unlink({n for n in segments.mapped(os.getpid()) if n.startswith("mpich_shm_")})
     for asked, known, what in ((world_size, world.size, "world_size"), (rank, world.rank, "rank")):
         if asked not in (-1, known):
             raise ArgumentValueError(

@@ -61,7 +61,7 @@ REVIEWED = {
     ("distributed/file_store.py", "_Log._catch_up", "os.ftruncate"): "a store's, behind what is whole",
     ("distributed/file_store.py", "_Log._locked", "os.open"): "the path that was named, if a store",
     ("distributed/file_store.py", "_leave", "os.unlink"): "that path, where it is a store that all have left",
-    ("distributed/groups.py", "init_process_group", "segments.unlink"): "MPI's of this job, mapped by all",
+    ("distributed/transport.py", "World.__init__", "segments.unlink"): "MPI's of this job, mapped by all",
     ("distributed/launching/job.py", "Job.run", "shutil.rmtree"): "Open MPI's folder, of an mpiexec of ours",
     ("distributed/launching/launch.py", "_silence", "os.open"): "the null device",
     ("distributed/launching/segments.py", "unlink", "os.unlink"): "in /dev/shm, as its callers say",
