@@ -1,12 +1,18 @@
 """What all examples do in the end: say what was learnt, check it, draw the curve."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from matplotlib.figure import Figure
+
+try:
+    from matplotlib.figure import Figure
+except ModuleNotFoundError:  # an example without a picture still says what was learnt
+    Figure = None
 
 OUT = Path(__file__).parent / "out"
 LINE, FAINT, BASELINE = "#1f5fbf", "#b8c9e6", "#d0312d"
@@ -44,7 +50,10 @@ class Curve:
         final: the loss in the end, on the data that the baseline was measured on.
         step: the training step, which says how it was run if it was traced.
         """
-        save(self.draw(final), self.name)
+        if Figure is None:
+            print("not drawn: matplotlib is not installed (pip install 'lamina[examples]')")
+        else:
+            save(self.draw(final), self.name)
         if hasattr(step, "explain"):
             print(step.explain().splitlines()[0])
         measured = f"first {self.measure} {self.losses[0]:.4f}, last {final:.4f}"
