@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-try:
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
-except ModuleNotFoundError:  # an example without a picture still says what was learnt
-    Figure = None
 
 OUT = Path(__file__).parent / "out"
 LINE, FAINT, BASELINE = "#1f5fbf", "#b8c9e6", "#d0312d"
@@ -50,7 +50,7 @@ class Curve:
         final: the loss in the end, on the data that the baseline was measured on.
         step: the training step, which says how it was run if it was traced.
         """
-        if Figure is None:
+        if find_spec("matplotlib") is None:  # an example without a picture still says what was learnt
             print("not drawn: matplotlib is not installed (pip install 'lamina[examples]')")
         else:
             save(self.draw(final), self.name)
@@ -63,6 +63,8 @@ class Curve:
             sys.exit(f"{self.name}: the {self.measure} in the end should be better than its baseline")
 
     def draw(self, final: float) -> Figure:
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(7.5, 4.4), layout="constrained")
         axes = figure.subplots()
         smooth = self.smooth()
@@ -92,6 +94,8 @@ def save(figure: Figure, name: str) -> None:
 
 def sheet(images: np.ndarray, columns: int, title: str) -> Figure:
     """Draw images side by side.  Shapes: [n, h, w], from 0 to 1."""
+    from matplotlib.figure import Figure
+
     rows = -(-len(images) // columns)
     figure = Figure(figsize=(columns * 0.7, rows * 0.7 + 0.5), layout="constrained")
     figure.suptitle(title)

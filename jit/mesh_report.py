@@ -1,8 +1,8 @@
 """What `explain(mesh=True)` says: the collectives of a traced function's recordings, and the bytes they send.
 
-collectives: recording 1: 3 in each call, this rank sends 1.3 KiB
-       1.0 KiB  2 x all_reduce sum f64[8,16]  dim 0 (0, 1)  train.py:31
-       0.3 KiB  all_gather f64[8,4]  dim 0 (0, 1)  train.py:33
+collectives: recording 1: 3 in each call, in which a rank sends 2.2 KiB
+     2.0 KiB  2 x all_reduce sum f64[8,16]  over dim 0 [0, 1]  train.py:31
+       256 B  all_gather f64[8,4]  over dim 0 [0, 1]  train.py:33
 """
 
 from __future__ import annotations

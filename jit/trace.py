@@ -1208,7 +1208,7 @@ def trace(
         )
     kind = TracedModule if isinstance(function, Module) else TracedFunction
     if mesh is not None:  # which loads the room of several processes
-        made = import_module(f"{__name__.rpartition('.')[0]}.partitioned").PartitionedFunction
+        made = import_module(".partitioned", __package__).PartitionedFunction
         function = function.__wrapped__ if isinstance(function, TracedFunction) else function
         kind = functools.partial(made, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings)
     elif in_shardings is not None or out_shardings is not None:

@@ -34,8 +34,8 @@ from ...ir.graph import Builder, Graph, Node, Value, substituted
 from ...ir.op import REGISTRY
 from ...ir.write import need_values
 
-# An all_reduce of 1 KB takes 10 us between two ranks and 85 between four on two cores, one of 64 MB 13.9 and
-# 34.9 ms (docs/scaling.md): so much of one of 64 KB is latency, which joining saves.
+# An all_reduce of 1 KB takes 11 us between two ranks and 80 between four on two cores, one of 64 MB 11.8 and
+# 39.9 ms (docs/scaling.md): so much of one of 64 KB is latency, which joining saves.
 SMALL = 1 << 16  # bytes that a rank gives or gets; of larger ones the copies would cost more
 MOST = 1 << 20  # bytes of a bucket
 

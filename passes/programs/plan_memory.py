@@ -96,18 +96,27 @@ class _Planner:
             for array in (*step.inputs, *step.outputs):
                 if array is not None:
                     self.last[self.root[array]] = number
+        self.slots: dict[Array, _Slot] = {}
         for number, step in enumerate(self.steps):
-            if is_meeting(step):
-                (array,) = step.inputs
-                assert array is not None
-                given, made = self.root[array], step.outputs[0]
-                if given in self.fixed or self.last[given] != number or not _are_alike(array, given, made):
-                    # It is read until somebody waits for what becomes of it.
-                    self.last[given] = max(self.last[given], self.first_read(made, number))
+            if is_meeting(step) and self.given(step) in self.fixed:
+                self.hold_until_read(number)
         for array in program.results:
             self.last[self.root[array]] = self.end
         self.safe_after = max(failing(program), default=-1)
-        self.slots: dict[Array, _Slot] = {}
+
+    def given(self, meeting: Step) -> Array:
+        """The root of a collective's operand."""
+        (array,) = meeting.inputs
+        assert array is not None
+        return self.root[array]
+
+    def hold_until_read(self, number: int) -> None:
+        """Let a collective's operand live until somebody reads, and so waits for, what becomes of it."""
+        given = self.given(self.steps[number])
+        end = self.first_read(self.steps[number].outputs[0], number)
+        self.last[given] = max(self.last[given], end)
+        if given in self.slots:
+            self.slots[given].last = max(self.slots[given].last, end)
 
     def first_read(self, root: Array, after: int) -> int:
         """The first step after one that reads an array; the end where none does."""
@@ -234,9 +243,8 @@ class _Planner:
                     slot.first = before.first
                     slot.arrays += before.arrays
                     self.slots |= dict.fromkeys(before.arrays, slot)
-                elif is_meeting(step):  # until somebody waits
-                    given = self.slot(step.inputs[0])
-                    given.last = max(given.last, self.first_read(root, number))
+                elif is_meeting(step):
+                    self.hold_until_read(number)
                 slot.arrays.append(root)
                 self.slots[root] = slot
 
@@ -266,7 +274,9 @@ class _Planner:
     def declare(self, number: int, n: int, root: Array) -> bool:
         """Declare output `n` of a step in place of the operand with that root; whether it may be."""
         step = self.steps[number]
-        positions = [i for i, array in enumerate(step.inputs) if array and self.root[array] is root]
+        positions = [
+            i for i, array in enumerate(step.inputs) if array is not None and self.root[array] is root
+        ]
         if len(positions) != 1 or root.nbytes != step.outputs[n].nbytes:
             return False
         (position,) = positions
@@ -274,7 +284,9 @@ class _Planner:
         if n in over:
             return over[n] == position
         if is_meeting(step):
-            alike = _are_alike(step.inputs[0], root, step.outputs[0])
+            given, made = step.inputs[0], step.outputs[0]
+            assert given is not None
+            alike = (given.dtype, given.shape, given.nbytes) == (made.dtype, made.shape, root.nbytes)
             self.steps[number] = replace(step, is_over=alike)
             return alike
         assert isinstance(step, Call)
@@ -330,12 +342,6 @@ class _Planner:
 def _place(slot: _Slot) -> Place:
     assert slot.place is not None
     return slot.place
-
-
-def _are_alike(given: Array | None, root: Array, made: Array) -> bool:
-    """Whether a collective may write its result over its operand, whose memory is all of its root's."""
-    assert given is not None
-    return (given.dtype, given.shape, given.nbytes) == (made.dtype, made.shape, root.nbytes)
 
 
 def _move(source: _Slot, beyond: int, target: _Slot, nbytes: int) -> Move:

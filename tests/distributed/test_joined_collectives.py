@@ -396,6 +396,7 @@ def test_ranks_join(tmp_path):
 
 @pytest.mark.slow
 def test_training_steps_join_the_broadcasts_of_buffers(tmp_path):
+    """Written one by one, as DistributedDataParallel does not."""
     ranks.run(
         2,
         """
@@ -408,12 +409,14 @@ def test_training_steps_join_the_broadcasts_of_buffers(tmp_path):
         nets.append(copy.deepcopy(nets[0]))
         steps = []
         for net, joins in zip(nets, (True, False), strict=True):
-            model = nn.parallel.DistributedDataParallel(net)
+            model = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)
             optimizer = optim.SGD(net.parameters(), lr=0.1)
 
-            def step(x, model=model, optimizer=optimizer, joins=joins):
+            def step(x, net=net, model=model, optimizer=optimizer, joins=joins):
                 if joins:
                     F.join_collectives()
+                for buffer in net.buffers():
+                    dist.broadcast(buffer, 0)
                 optimizer.zero_grad()
                 loss = (model(x) ** 2).mean()
                 loss.backward()

@@ -459,11 +459,11 @@ def test_a_rank_that_is_traced_meets_one_that_runs_eagerly(tmp_path):
                 assert np.allclose(got.numpy(), expected.numpy()), name
             served = int(str(traced.explain()).split("served ")[1].split()[0]) if rank == 0 else 1
             assert served > 0, (name, str(traced.explain()))
-        print(len(calls))
+        print(f"{len(calls)} agree")
         """,
         tmp_path,
     )
-    assert printed.split() == ["19", "19"]
+    assert printed.count("19 agree") == 2
 
 
 @pytest.mark.parametrize("unused", [False, True])
