@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from ..ir.dtypes import DType, bfloat16, float32, float64, int8
 from ..ir.errors import ArgumentError
+from ..jit import mark_dynamic, trace
 from ..nn import Buffer, Conv1d, Conv2d, Conv3d, Embedding, Linear, Module
 from ..runtime import Parameter, Tensor, no_grad, ops
 from ..runtime.levels import array_of
@@ -28,6 +30,8 @@ from .schemes import Layers, QuantizationError, no_layers, not_finite
 from .static_bytes import LEAST_SCALE, MOST, quantize_weight
 
 CONVOLUTIONS = (Conv1d, Conv2d, Conv3d)
+FEW = 1 << 20  # weights that are rounded sooner op by op than a program is made for
+Rounded = tuple[Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -50,25 +54,46 @@ class Weights:
             raise ArgumentError(f"quantize(scale_dtype): float32 or bfloat16, not {self.scale_dtype}")
 
 
-def grouped(weight: Tensor, how: Weights) -> tuple[np.ndarray, Tensor, np.ndarray | None]:
-    """Steps, scales and zero points of a weight.  Shapes: [o, k] -> i8 [o, k], [o, g], i8 [o, g] or None."""
+def rounded(weight: Tensor, how: Weights) -> Rounded:
+    """Steps, scales and zero points of a weight.  A scale is finite where its weights are.
+
+    Shapes: [o, k] -> i8 [o, k] or u8 [o, k / 2], [o, g], i8 [o, g] or None.
+    """
     outs, k = weight.shape
-    group = how.group or k
-    w = array_of(weight.detach().float()).reshape(outs, k // group, group)
-    most = 2 ** (how.bits - 1) - 1
+    w = weight.float().reshape(outs, -1, how.group or k)
+    most, zero = 2 ** (how.bits - 1) - 1, None
     if how.zero_points:
-        low, high = np.minimum(w.min(-1), 0.0), np.maximum(w.max(-1), 0.0)
-        scale = np.maximum((high - low) / (2 * most + 1), LEAST_SCALE)
+        low, high = w.amin(-1), w.amax(-1)
+        low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+        scale = (high - low) / (2 * most + 1)
     else:
-        scale = np.maximum(np.abs(w).max(-1) / most, LEAST_SCALE)
-    kept = tensor_of(scale.astype(np.float32)).to(how.scale_dtype)
-    scale = array_of(kept.float())
-    zero = np.clip(np.rint(-low / scale) - most - 1, -most - 1, most) if how.zero_points else None
-    steps = np.rint(w * (np.float32(1) / scale)[..., None])
-    if zero is not None:
-        steps = steps + zero[..., None]
-    steps = np.clip(steps, -most - (zero is not None), most).astype(np.int8).reshape(outs, k)
-    return steps, kept, None if zero is None else zero.astype(np.int8)
+        scale = w.abs().amax(-1) / most
+    kept = scale.clamp(min=LEAST_SCALE).to(how.scale_dtype)
+    scale = kept.float()
+    steps = (w * (1 / scale).unsqueeze(-1)).round()
+    if how.zero_points:
+        zero = ((-low / scale).round() - most - 1).clamp(-most - 1, most)
+        steps = steps + zero.unsqueeze(-1)
+        zero = zero.to(int8)
+    steps = steps.clamp(-most - how.zero_points, most).to(int8).reshape(outs, k)
+    if how.bits == 4:
+        steps = ops.FUNCTIONS["pack_int4"](steps, how.group or k)
+    return steps, kept, zero
+
+
+@cache
+def _compiled(how: Weights, dtype: DType) -> Callable[[Tensor], Rounded]:
+    """`rounded` as one program for weights of all sizes."""
+    traced = trace(partial(rounded, how=how), budget=None)
+
+    def run(weight: Tensor) -> Rounded:
+        mark_dynamic(weight, 0)
+        mark_dynamic(weight, 1)
+        return traced(weight)
+
+    for _ in range(2):  # the first call runs op by op, which takes long for what is large
+        run(ops.ones((4, 3 * (how.group or 64)), dtype=dtype))
+    return run
 
 
 class WeightOnlyLinear(Module):
@@ -86,12 +111,12 @@ class WeightOnlyLinear(Module):
                 f"quantize: {name} has {self.in_features} inputs, which are no whole groups of {self.group}",
                 f"skip=({name!r},) leaves it in float, group= takes other groups",
             )
-        steps, scale, zero = grouped(weight, how)
-        kept = tensor_of(steps)
-        if how.bits == 4:
-            kept = ops.FUNCTIONS["pack_int4"](kept, self.group)
-        self.weight, self.scale = Buffer(kept), Buffer(scale)
-        self.zero_point = None if zero is None else Buffer(tensor_of(zero))
+        with no_grad():
+            run = partial(rounded, how=how) if weight.numel() < FEW else _compiled(how, weight.dtype)
+            steps, scale, zero = run(weight.detach())
+        _need_finite(scale, name)
+        self.weight, self.scale = Buffer(steps), Buffer(scale)
+        self.zero_point = None if zero is None else Buffer(zero)
         self.bias = bias
 
     def float_weight(self) -> Tensor:
@@ -124,10 +149,10 @@ class WeightOnlyLinear(Module):
 class WeightOnlyConv(Module):
     """A convolution whose weight is stored as i8, with a scale for each output channel."""
 
-    def __init__(self, layer: Any):
+    def __init__(self, layer: Any, name: str = "the layer"):
         super().__init__()
         weight = layer.weight.detach()
-        scale = channel_scale(weight)
+        scale = channel_scale(weight, name)
         self.weight = Buffer(tensor_of(quantize_weight(weight.float(), scale)))
         self.scale = Buffer(scale.reshape(-1, *(1,) * (weight.ndim - 1)))
         self.layer = layer
@@ -141,10 +166,10 @@ class WeightOnlyConv(Module):
 class WeightOnlyEmbedding(Module):
     """A table whose rows are stored as i8, each with a scale."""
 
-    def __init__(self, layer: Embedding):
+    def __init__(self, layer: Embedding, name: str = "the layer"):
         super().__init__()
         weight = layer.weight.detach()
-        scale = channel_scale(weight)
+        scale = channel_scale(weight, name)
         self.weight = Buffer(tensor_of(quantize_weight(weight.float(), scale)))
         self.scale = Buffer(scale.reshape(-1, 1))
         self.dtype = weight.dtype
@@ -160,9 +185,9 @@ class DynamicLinear(Module):
     Shapes: [..., k] -> [..., o].
     """
 
-    def __init__(self, weight: Tensor, bias: Any):
+    def __init__(self, weight: Tensor, bias: Any, name: str = "the layer"):
         super().__init__()
-        scale = channel_scale(weight.detach())
+        scale = channel_scale(weight.detach(), name)
         self.out_features, self.in_features = weight.shape
         self.weight = Buffer(tensor_of(quantize_weight(weight.detach().float(), scale)))
         self.scale = Buffer(scale)
@@ -198,10 +223,18 @@ class Bfloat16(Module):
 SWAPPED = (WeightOnlyLinear, WeightOnlyConv, WeightOnlyEmbedding, DynamicLinear, Bfloat16)
 
 
-def channel_scale(weight: Tensor) -> Tensor:
-    """A scale for each output channel, symmetric.  Shapes: [o, ...] -> f32 [o]."""
+def channel_scale(weight: Tensor, name: str) -> Tensor:
+    """A scale for each output channel, symmetric.  Shapes: [o, ...] -> f32 [o].  Raises QuantizationError."""
     flat = ops.FUNCTIONS["abs"](weight.float().reshape(weight.shape[0], -1))
-    return ops.FUNCTIONS["clamp"](ops.FUNCTIONS["amax"](flat, 1) / MOST, min=LEAST_SCALE)
+    scale = ops.FUNCTIONS["clamp"](ops.FUNCTIONS["amax"](flat, 1) / MOST, min=LEAST_SCALE)
+    _need_finite(scale, name)
+    return scale
+
+
+def _need_finite(scale: Tensor, name: str) -> None:
+    """Raises QuantizationError for the scales of a weight that is not finite, as they aren't either."""
+    if not np.isfinite(array_of(scale.float())).all():
+        raise not_finite("the weight", name)
 
 
 # ---- from a model to one with other layers
@@ -227,14 +260,14 @@ def _swapping(scheme: str, how: Weights) -> Callable[[str, Module], Module | Non
         if rows is not None:
             bias = layer.bias
             return (
-                DynamicLinear(rows, bias)
+                DynamicLinear(rows, bias, name)
                 if scheme == "int8-dynamic"
                 else WeightOnlyLinear(rows, bias, how, name)
             )
         if scheme == "int8-weights" and type(layer) in CONVOLUTIONS:
-            return WeightOnlyConv(layer)
+            return WeightOnlyConv(layer, name)
         if scheme == "int8-weights" and type(layer) is Embedding and layer.max_norm is None:
-            return WeightOnlyEmbedding(layer)
+            return WeightOnlyEmbedding(layer, name)
         return None
 
     return swap
@@ -256,8 +289,6 @@ def swap_layers(model: Module, scheme: str, chosen: Layers, how: Weights) -> Mod
         raise no_layers(kept | reasons)
     with no_grad():
         for name, layer in wanted.items():
-            if scheme != "bfloat16":
-                _need_finite(name, layer)
             made = swap(name, layer)
             assert made is not None, "what is found is taken"
             made.train(layer.training)
@@ -281,9 +312,3 @@ def _reason(scheme: str, layer: Any) -> str | None:
     if type(layer) is Embedding and layer.max_norm is not None:
         return "its rows are scaled as they are read (max_norm)"
     return None
-
-
-def _need_finite(name: str, layer: Any) -> None:
-    """Raises QuantizationError for a layer whose weight has no scale."""
-    if not np.isfinite(array_of(layer.weight.detach().float())).all():
-        raise not_finite("the weight", name)

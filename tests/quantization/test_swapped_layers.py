@@ -11,6 +11,7 @@ import lamina
 from lamina import nn, quantization
 from lamina.ir.dtypes import bfloat16, int8, uint8
 from lamina.ir.errors import ArgumentError
+from lamina.quantization import swapped_layers
 from lamina.quantization.swapped_layers import DynamicLinear, WeightOnlyLinear, Weights
 from lamina.runtime import ops
 from lamina.runtime.history import storage_of
@@ -205,6 +206,51 @@ def test_a_weight_that_is_not_finite_names_its_layer():
             quantization.QuantizationError, match="the weight of up is not finite\n.*skip='up'"
         ):
             lamina.quantize(model, scheme=scheme)
+
+
+def rounded_by_numpy(w, how):
+    """Steps, scales and zero points."""
+    w = w.reshape(w.shape[0], -1, how.group or w.shape[1])
+    most, zero, zero_points = 2 ** (how.bits - 1) - 1, None, how.zero_points
+    span = np.maximum(w.max(-1), 0) - np.minimum(w.min(-1), 0) if zero_points else np.abs(w).max(-1)
+    scale = np.maximum(span / np.float32(2 * most + 1 if zero_points else most), np.float32(1e-12))
+    scale = lamina.tensor(scale).to(how.scale_dtype).float().numpy()
+    steps = np.rint(w * (np.float32(1) / scale)[..., None])
+    if zero_points:
+        zero = np.clip(np.rint(-np.minimum(w.min(-1), 0) / scale) - most - 1, -most - 1, most)
+        steps = steps + zero[..., None]
+    return np.clip(steps, -most - zero_points, most).reshape(w.shape[0], -1), scale, zero
+
+
+@pytest.mark.parametrize("dtype", [lamina.float32, bfloat16, lamina.float64])
+@pytest.mark.parametrize("scheme, how", [each[:2] for each in CHOICES[1:-1]], ids=str)
+def test_large_weights_are_rounded_as_small_ones(scheme, how, dtype, monkeypatch):
+    """A program rounds them, of which NumPy's steps are asked for exactly."""
+    how = Weights(int(scheme[3]), **how)
+    for few in (0, 1 << 20):
+        monkeypatch.setattr(swapped_layers, "FEW", few)
+        for outs, k in ((3, 64), (40, 96), (2, 192), (1, 32)):
+            w = lamina.randn(outs, k).to(dtype)
+            w[0, :32] = 0.0
+            made = WeightOnlyLinear(w, None, how)
+            steps = made.weight
+            if how.bits == 4:
+                steps = ops.FUNCTIONS["unpack_int4"](steps, made.group)
+            wanted, scale, zero = rounded_by_numpy(w.float().numpy(), how)
+            np.testing.assert_array_equal(steps.numpy(), wanted)
+            np.testing.assert_array_equal(made.scale.float().numpy(), scale)
+            assert (zero is None) == (made.zero_point is None)
+            if zero is not None:
+                np.testing.assert_array_equal(made.zero_point.numpy(), zero)
+
+
+def test_a_model_that_is_refused_in_place_still_runs():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3)), lamina.randn(1, 3, 5, 5)
+    with lamina.no_grad():
+        model[0].weight[0, 0, 0, 0] = float("inf")
+    with pytest.raises(quantization.QuantizationError, match="the weight of 0 is not finite"):
+        lamina.quantize(model, scheme="int8-weights", inplace=True)
+    assert model(x).shape == (1, 4, 3, 3)
 
 
 def test_layers_that_no_scheme_has_say_why():
