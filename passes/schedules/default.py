@@ -288,12 +288,12 @@ def _short_axis(kernel: Kernel, vector: str, target: Target) -> tuple[str | None
 
 
 def can_transpose(kernel: Kernel, access: Read, vector: str) -> bool:
-    """Whether a read strides over the vector axis within proved bounds, in 4-byte elements."""
+    """Whether a read strides over the vector axis within proved bounds, in elements of 1, 2 or 4 bytes."""
     buffer = kernel.buffers[access.buffer]
     stride = buffer.offset(access.index).coefficient(vector)
     return (
         (isinstance(stride, Dim) or stride > 1)
-        and bits(buffer.dtype) == 32
+        and bits(buffer.dtype) in (8, 16, 32)
         and not any(isinstance(part, Expr) for part in access.index)
         and not kernel.unproved(access)
     )

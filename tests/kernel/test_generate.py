@@ -11,6 +11,7 @@ from probes import PROBES
 from test_kernel_llvm import close
 
 from lamina.ir.kernel import interpret, parse, verify
+from lamina.ir.kernel.types import NUMPY
 from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.schedules.cost import nanoseconds
@@ -211,18 +212,29 @@ def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
     close(got, want, (word, target.name))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8"])
 @pytest.mark.parametrize("taps", [2, 3, 5, 8, 9, 15, 16, 17])
 @pytest.mark.parametrize("order", ["t, c, k", "t, k, c", "c, t, k"])
-def test_taps_come_first(taps, order):
+def test_taps_come_first(taps, order, dtype):
     """Vectors along the taps of so many weights are transposed in registers, full or not."""
-    shape = {"t": taps, "c": 5, "k": 37}
-    axes = order.split(", ")
-    to = ",".join(str(shape[a]) for a in axes)
+    check_relayout({"k": 37, "c": 5, "t": taps}, order, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8"])
+@pytest.mark.parametrize("rows, columns", [(32, 64), (48, 16), (33, 48), (16, 47), (7, 96)])
+def test_squares_of_registers_are_transposed(rows, columns, dtype):
+    check_relayout({"r": rows, "c": columns}, "c, r", dtype)
+
+
+def check_relayout(shape, order, dtype):
+    """The axes of an array in another order, by all levels' code.  shape: the size of each, as they lie."""
+    of = {axis: shape[axis] for axis in order.split(", ")}
+    sizes = [",".join(map(str, each.values())) for each in (shape, of)]
     kernel = parse(
-        f"kernel relayout(x: f32[37,5,{taps}]) -> (y: f32[{to}]) {{\n"
-        f"  parallel {' '.join(f'{a}:{shape[a]}' for a in axes)}\n  y[{order}] = x[k, c, t]\n}}"
+        f"kernel relayout(x: {dtype}[{sizes[0]}]) -> (y: {dtype}[{sizes[1]}]) {{\n"
+        f"  parallel {' '.join(f'{a}:{n}' for a, n in of.items())}\n  y[{order}] = x[{', '.join(shape)}]\n}}"
     )
-    x = np.random.default_rng(0).standard_normal((37, 5, taps)).astype(np.float32)
+    x = np.random.default_rng(0).integers(0, 100, [*shape.values()]).astype(NUMPY[dtype])
     for target in LEVELS_HERE:
         (got,) = run_code(kernel, [x], target)
         np.testing.assert_array_equal(got, interpret(kernel, x)[0])
