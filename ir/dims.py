@@ -463,12 +463,13 @@ def evaluate(dim: int | Dim, values: Mapping[Any, int]) -> int:
 
 def function_of(
     names: Sequence[str],
-    dims: Sequence[int | Dim],
-    greatest: Mapping[str, Sequence[int | Dim]] = MappingProxyType({}),
+    dims: Sequence[int | Dim | str],
+    greatest: Mapping[str, Sequence[int | Dim | str]] = MappingProxyType({}),
 ) -> Callable[..., tuple[int, ...]]:
     """The sizes as a function of the symbols of these names: Python's own code, which takes microseconds.
 
-    greatest: of further symbols, what each is the greatest of, of names and of the symbols before it.
+    dims: or their texts, of somebody whom one trusts.  greatest: of further symbols, what each is the
+    greatest of, of names and of the symbols before it.
     """
     lines = [f"def function({', '.join(names)}):"]
     for name, ends in greatest.items():

@@ -31,12 +31,13 @@ from ..ir.specialise import specialise
 from ..passes import cache as disk
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.pipeline import Options, optimise
-from ..passes.programs.program import Array, Host, Program, Repeat
+from ..passes.programs.program import Array, Program
 from ..runtime import asked_for, modes
 from .prologues import Prologue
 from .targets import CPU, Executable, Target, suited
 from .template import Template, Unfit
 from .tuning import Clock, Tuned, shown, tune, with_schedules
+from .wiring import Wiring
 
 KEPT = 256  # compiled graphs, whether anybody uses them or not
 CHOICES = 4  # programs of one graph of symbols, where what is best hangs on their sizes
@@ -67,8 +68,6 @@ class Compiled:
             complexes if any(complexes) or any(p.dtype.is_complex for p in graph.params) else None
         )
         self.options = suited(options, target)
-        self.first_params: list[int]
-        self.first_key: str  # of the weights' program, equal where that does the same
         self.tuned: list[Tuned] = []
         self.searching = 0.0
         self.from_disk = self._load(key)
@@ -88,25 +87,19 @@ class Compiled:
             executables = compiled([weights, main] if weights.results else [main])
         self.first = executables[0] if weights.results else None
         self.main = executables[-1]
-        self._settle(weights, main)
-        about = [
-            self.first_key, self.first_params, self.main_params, self.kernel_names,
-            list(map(astuple, self.tuned)),
-        ]  # fmt: skip
+        wiring = Wiring.of(self._params, weights, main)
+        self._settle(wiring)
+        about = [astuple(wiring), list(map(astuple, self.tuned))]
         disk.default().put(disk.key("about", key), json.dumps(about).encode())
         if self.first is not None:
             self.target.store(f"{key} weights", self.first)
         self.target.store(f"{key} main", self.main)
         del held
 
-    def _settle(self, weights: Program, main: Program) -> None:
+    def _settle(self, wiring: Wiring) -> None:
         """Note which param goes where, and what runs."""
-        position = {array: i for i, array in enumerate(self._params)}
-        self.first_params = [position[a] for a in weights.params] if weights.results else []
-        self.first_key = hashlib.sha256(repr(_structure(weights)).encode()).hexdigest()
-        handed = {array: -1 - j for j, array in enumerate(weights.results)}
-        self.main_params = [handed[a] if a in handed else position[a] for a in main.params]
-        self.kernel_names = [[step.name for step in p.steps if step.name != "alias"] for p in (weights, main)]
+        self.first_params, self.first_key = wiring.first, wiring.first_key
+        self.main_params, self.kernel_names = wiring.main, wiring.kernels
         self._pick = _picked(self.main_params)
 
     def _load(self, key: str) -> bool:
@@ -114,16 +107,16 @@ class Compiled:
         if data is None:
             return False
         try:
-            self.first_key, self.first_params, self.main_params, self.kernel_names, tuned = json.loads(data)
-            self.tuned = [Tuned(*one) for one in tuned]
+            wired, tuned = json.loads(data)
+            wiring, self.tuned = Wiring(*wired), [Tuned(*one) for one in tuned]
         except (ValueError, TypeError):
             return False
         main = self.target.load(f"{key} main")
-        prepared = any(at < 0 for at in self.main_params)
-        self.first = self.target.load(f"{key} weights") if prepared else None
-        if main is None or (self.first is None and prepared):
+        self.first = self.target.load(f"{key} weights") if wiring.takes_weights else None
+        if main is None or (self.first is None and wiring.takes_weights):
             return False
-        self.main, self._pick = main, _picked(self.main_params)
+        self.main = main
+        self._settle(wiring)
         return True
 
     def _programs(self) -> tuple[Program, Program]:
@@ -215,11 +208,10 @@ class Fitted(Compiled):
         self.template, self.sizes = template, dict(sizes)
         self.into, self.frozen, self.target = template.into, frozen, template.target
         self.options = suited(options, template.target)
-        self.complexes, self.tuned, self.searching, self.from_disk = None, [], 0.0, False
-        self.first, self.main = template.at(sizes)
+        self.complexes, self.tuned, self.searching = None, [], 0.0
+        self.first, self.main, self.from_disk = template.at(sizes)
         self.tables = tuple(template.tables(sizes))
-        self._params = template.params
-        self._settle(template.weights, template.main)
+        self._settle(template.wiring)
         self.seconds = perf_counter() - start
 
     @property
@@ -228,7 +220,7 @@ class Fitted(Compiled):
 
     @property
     def graph(self) -> Graph:
-        return specialise(self.template.optimised, self.sizes)
+        return specialise(self.template.programs.graph, self.sizes)
 
     @property
     def recorded(self) -> Graph:
@@ -236,10 +228,11 @@ class Fitted(Compiled):
 
     def passed(self, graph: Graph) -> tuple[Graph, Program, Program]:
         made = self.template.again(graph)
-        return specialise(made.optimised, self.sizes), made.weights, made.main.bound(self.sizes)
+        return specialise(made.graph, self.sizes), made.weights, made.main.bound(self.sizes)
 
     def _programs(self) -> tuple[Program, Program]:
-        return self.template.weights, self.template.main.bound(self.sizes)
+        programs = self.template.programs
+        return programs.weights, programs.main.bound(self.sizes)
 
     def _made_apart(self) -> Executable | None:
         return self.template.apart(self.sizes)
@@ -291,23 +284,6 @@ class Bound:
     def __getattr__(self, name: str) -> Any:
         """What all recordings of the same text share: graph, kernels, source, statistics."""
         return getattr(self.code, name)
-
-
-def _structure(program: Program) -> tuple:
-    """What a program does, whatever its arrays are called."""
-    numbers: dict[Any, int] = {array: n for n, array in enumerate((*program.params, *program.constants))}
-    steps = []
-    for step in program.steps:
-        for array in step.outputs:
-            numbers[array] = len(numbers)
-        kind: Any = step if isinstance(step, Host) else getattr(step, "kernel", getattr(step, "offset", None))
-        if isinstance(step, Repeat):
-            kind = _structure(step.body), step.count, step.sequences, step.kept, step.back, step.rows
-        places = tuple([numbers.get(array) for array in (*step.inputs, *step.outputs)])
-        types = tuple([(array.dtype, array.shape) for array in step.outputs])
-        steps.append((kind, getattr(step, "how", None), places, types))
-    constants = tuple([(a.dtype, a.shape, data.tobytes()) for a, data in program.constants.items()])
-    return tuple(steps), constants, tuple([numbers[array] for array in program.results])
 
 
 def _picked(positions: Sequence[int]) -> Any:
@@ -433,8 +409,9 @@ def template_of(
                 found = _templates[key]
         if not is_known:
             wanted = replace(suited(options, target), frozen=frozen)
+            spelled = " ".join((*map(str, key), target.identity(), version()))
             try:
-                found = Template(graph, into, frozen, wanted, target, sizes, own)
+                found = Template(graph, into, frozen, wanted, target, sizes, own, spelled)
             except Unfit as error:
                 found = error.with_traceback(None)
             with _lock:
@@ -469,10 +446,13 @@ def _text(graph: Graph) -> str:
 
 
 @cache
-def version() -> str:
-    """What tells one state of the compiler's own files from another: their names, sizes and times."""
+def version(*more: str) -> str:
+    """What tells one state of the compiler's own files from another: their names, sizes and times.
+
+    more: other rooms whose files count.
+    """
     root, told = str(Path(__file__).resolve().parent.parent), []
-    for room in ("ir", "passes", "runtime", "jit"):
+    for room in ("ir", "passes", "runtime", "jit", *more):
         for folder, _, files in os.walk(f"{root}/{room}"):  # pathlib takes 11 ms, this 3
             for path in (f"{folder}/{file}" for file in files if file.endswith(".py")):
                 about = os.stat(path)

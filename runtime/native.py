@@ -31,6 +31,7 @@ from ..passes import cache as disk
 from ..passes.llvm.binding import Library, host_target, identity, overlap
 from ..passes.llvm.link import Linked, link
 from ..passes.llvm.native_manifest import ARENA, MOST, POOL, Native, NativeManifest, Part
+from ..passes.llvm.variant import Variant
 from ..passes.programs.host_parts import Check, Land, Meet, OnHost, View
 from ..passes.programs.memory_plan import Place
 from ..passes.programs.program import Call, Program, Repeat
@@ -503,3 +504,55 @@ def load_program(key: str, target: Target | None = None, threads: int | None = N
         made.statistics.hits = 1
         made.statistics.load_seconds = time.perf_counter() - start
     return made
+
+
+class Resizable:
+    """Code for all sizes of a variant, in this process's memory."""
+
+    def __init__(
+        self,
+        variant: Variant,
+        constants: Arrays,
+        objects: Sequence[bytes],
+        target: Target,
+        library: Library,
+        scratch: Scratch,
+    ):
+        self.variant, self.constants, self.objects = variant, tuple(constants), tuple(objects)
+        self.target, self._library, self._scratch = target, library, scratch
+
+    @classmethod
+    def of(cls, variant: Variant, made: Executable) -> Resizable:
+        """The code of an executable, which was made for some of the sizes and shares scratch memory."""
+        assert made._scratch is not None
+        return cls(variant, made.constants, made.objects, made.target, made._library, made._scratch)
+
+    def at(self, sizes: Mapping[str, int]) -> Executable:
+        """What runs at these sizes; it shares the scratch memory with those of others."""
+        made = Executable.__new__(Executable)
+        made._scratch, made.statistics, made._calls = self._scratch, Statistics(), {}
+        manifest = self.variant.manifest(sizes)
+        made._load(manifest, self.constants, self.objects, self.target, None, library=self._library)
+        return made
+
+    def store(self, key: str) -> None:
+        """Keep it for later processes.  key: as of `store_program`."""
+        constants = [value.tobytes() for value in self.constants]
+        data = disk.pack(self.variant.json().encode(), *constants, *self.objects)
+        disk.default().put(_program_key(f"variant {key}", self.target), data)
+
+    @classmethod
+    def stored(cls, key: str, scratch: Scratch) -> Resizable | None:
+        """What was stored under a key for this machine, or None; what can't be used is forgotten.
+
+        scratch: memory that it shares with others.
+        """
+        target = _usable(None)
+
+        def made(data: bytes) -> Resizable:
+            text, *pieces = disk.unpack(data)
+            variant = Variant.from_json(text)
+            constants, objects = variant.fixed.unpacked(pieces)
+            return cls(variant, constants, objects, target, Library(objects, target), scratch)
+
+        return load(_program_key(f"variant {key}", target), made)

@@ -11,12 +11,10 @@ choice among these.  A program with kernels that have no such code is linked for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import islice
 
-from ...ir.dims import LEAST, MOST, Condition, evaluate, facts, for_once, function_of, hints, limits
+from ...ir.dims import LEAST, MOST, Condition, evaluate, facts, for_once, hints, limits
 from ...ir.errors import ShapeError, Unsayable
 from ...ir.kernel.affine import Extent
 from ..programs.host_parts import is_looked_at
@@ -28,7 +26,7 @@ from ..schedules.target import Target
 from .code import Code
 from .generate import code_of, open_code
 from .link import Linked, link, link_planned
-from .native_manifest import NativeManifest
+from .variant import Variant
 
 TILES = None, 4, 1  # points of a tile along an open axis at most: the first that serves is taken
 Choice = tuple[int | None, ...]  # of them, for each call of symbols
@@ -63,7 +61,7 @@ class Sized:
         self._open = tuple([call for call in self.plan.calls if call.kernel.symbols])
         without = next((call for (call, _), code in self._codes.items() if code is None), None)
         self.unfit = "" if without is None else f"there is no code of {without.name} that serves all sizes"
-        self._linked: dict[Choice, tuple[Linked, Callable[..., tuple[int, ...]]]] = {}
+        self._variants: dict[Choice, tuple[Linked, Variant]] = {}
         if self.is_whole:
             verify(self.plan.at(for_once()))
 
@@ -84,18 +82,30 @@ class Sized:
 
     def at(self, sizes: Mapping[str, int]) -> Linked:
         """The program where symbols are these sizes."""
+        found = self.variant(sizes)
+        if found is None:
+            return link(self.program, self.target, guard=self.guard, sizes=sizes)
+        linked, variant = found
+        return linked.with_manifest(variant.manifest(sizes))
+
+    def variant(self, sizes: Mapping[str, int]) -> tuple[Linked, Variant] | None:
+        """The code that serves these sizes and others; None where they have code of their own."""
         choice = self._choice(sizes) if self.is_whole else None
-        if choice is not None and choice not in self._linked:
+        if choice is None:
+            return None
+        if choice not in self._variants:
             try:
                 linked = self._link(choice)
-                numbers = function_of(tuple(sizes), _dims(linked.manifest), self.plan.offsets)
-                self._linked[choice] = linked, numbers
             except ShapeError as error:  # a formula of its manifest is longer than a dimension may be
-                self.unfit, choice = error.rule, None
-        if choice is None:
-            return link(self.program, self.target, guard=self.guard, sizes=sizes)
-        linked, numbers = self._linked[choice]
-        return linked.with_manifest(_at(linked.manifest, numbers(**sizes)))
+                self.unfit = error.rule
+                return None
+            larger = [(call, most) for call, own in zip(self._open, choice) for most in _before(own)]
+            codes = [self._code(call, most) for call, most in zip(self._open, choice)]
+            takes = dict.fromkeys(pair for code in codes if code is not None for pair in code.least)
+            lacks = [code.least for call, most in larger if (code := self._code(call, most)) is not None]
+            made = Variant.of(tuple(sizes), linked.manifest, self.plan.offsets, tuple(takes), lacks)
+            self._variants[choice] = linked, made
+        return self._variants[choice]
 
     def variants(self, entry: str) -> Iterator[tuple[Linked, tuple[tuple[Extent, int], ...]]]:
         """Programs of formulas that serve all sizes together, for where nothing can be linked later.
@@ -147,25 +157,6 @@ def _unfit(program: Program) -> str:
     return ""
 
 
-def _dims(manifest: NativeManifest) -> list:
-    """What depends on sizes in a manifest, in the order in which `_at` takes it."""
-    shapes = [n for _, shape in (*manifest.params, *manifest.results) for n in shape]
-    return [*shapes, manifest.arena, manifest.nanoseconds, *manifest.numbers]
-
-
-def _at(manifest: NativeManifest, values: tuple[int, ...]) -> NativeManifest:
-    """The manifest with these numbers."""
-    left = iter(values)
-    kinds = [
-        tuple([(dtype, tuple(islice(left, len(shape)))) for dtype, shape in group])
-        for group in (manifest.params, manifest.results)
-    ]
-    arena, nanoseconds, *numbers = left
-    return replace(
-        manifest,
-        params=kinds[0],
-        results=kinds[1],
-        arena=arena,
-        nanoseconds=float(nanoseconds),
-        numbers=tuple(numbers),
-    )
+def _before(most: int | None) -> Sequence[int | None]:
+    """The tiles that are tried before these."""
+    return TILES[: TILES.index(most)]

@@ -100,12 +100,16 @@ class Manifest:
         """The manifest, constants and objects that were packed.  Raises ValueError for anything else."""
         text, *pieces = disk.unpack(data)
         manifest = cls.from_json(text)
-        count = len(manifest.constants)
+        return manifest, *manifest.unpacked(pieces)
+
+    def unpacked(self, pieces: Sequence[bytes]) -> tuple[list[np.ndarray], list[bytes]]:
+        """The constants and the objects that stand behind it.  Raises ValueError for what these are not."""
+        count = len(self.constants)
         constants = [
             np.frombuffer(piece, NUMPY[dtype]).reshape(shape)
-            for piece, (dtype, shape) in zip(pieces[:count], manifest.constants, strict=True)
+            for piece, (dtype, shape) in zip(pieces[:count], self.constants, strict=True)
         ]
-        return manifest, constants, pieces[count:]
+        return constants, [*pieces[count:]]
 
 
 def _kinds(arrays: Sequence[Array]) -> tuple[Kind, ...]:

@@ -574,7 +574,10 @@ def test_images_lie_by_how_many_there_are():
             close(f(x), net(x))
     made = [*filter(None, backend._templates.values())]
     assert len(made) == 2
-    assert {any(call.how and call.how.has(Residues) for call in t.main.calls) for t in made} == {True, False}
+    assert {any(call.how and call.how.has(Residues) for call in t.programs.main.calls) for t in made} == {
+        True,
+        False,
+    }
     assert all(template.is_whole for template in made)
 
 
@@ -587,7 +590,7 @@ def test_few_images_are_convolved_by_winograd_too():
         with lamina.no_grad():
             close(f(x), net(x))
     (template,) = filter(None, backend._templates.values())
-    (call,) = (call for call in template.main.calls if call.how is not None and call.how.winograd)
+    (call,) = (call for call in template.programs.main.calls if call.how is not None and call.how.winograd)
     with hints({"s1": 40}), limits({"s1": (1, 1 << 40)}):
         code = open_code(call, host_target())
     assert code is not None and not code.least

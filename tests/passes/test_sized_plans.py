@@ -35,7 +35,7 @@ def templates(function):
 def test_plans_hold_at_all_sizes(function):
     plans = 0
     for template in templates(function):
-        plan = template.sized.plan
+        plan = template.programs.sized.plan
         assert plan.offsets, "nothing in the arena depends on sizes"
         for batch, time in SIZES:
             sizes = dict(zip(template.names, (batch, time), strict=True))
@@ -47,7 +47,7 @@ def test_plans_hold_at_all_sizes(function):
 
 def test_slots_that_are_laid_over_one_another_are_found():
     (template,) = templates(attend)
-    plan = template.sized.plan
+    plan = template.programs.sized.plan
     low = {name: (0,) if name.startswith("offset") else ends for name, ends in plan.offsets.items()}
     with pytest.raises(GraphError, match="plan of"):
         verify(plan.replace(offsets=low).at(dict(zip(template.names, (3, 7), strict=True))))
