@@ -5,10 +5,11 @@
 A checkpoint of the sizes of Qwen2.5-0.5B (24 layers of 896, 14 heads, 2 of keys, 4864 within, 151,936 words,
 tied), of random numbers, is written to a temporary folder and loaded in each form, in a process of its own.
 load: seconds of `load`, with imports done.  first: until the first token, recording and compiling included.
-token: milliseconds of one more, at best and in the median, at 64 places and more.  read: GB of weights that a
-token needs, once, as the form keeps them.  share: that over the time, of the bandwidth measured before and
-after, at its best: 1 GiB read on as many threads.  prompt: tokens a second of 512 together.  held: GB that
-the process had at most.
+later: the same in a later process, from its start to its end, imports and `load` included.  token:
+milliseconds of one more, at best and in the median, at 64 places and more.  read: GB of weights that a token
+needs, once, as the form keeps them.  share: that over the best time, of the best bandwidth measured between
+the tokens: 1 GiB read on as many threads.  prompt: tokens a second of 512 together.  held: GB that the
+process had at most.
 
 language_peers.py measures the same beside llama.cpp, OpenVINO GenAI and PyTorch.
 """
@@ -23,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
@@ -72,28 +74,39 @@ def written(folder: Path) -> None:
     words.save(str(folder / "tokenizer.json"))
 
 
-def bandwidth(threads: int) -> float:
-    """Bytes a second that so many threads read."""
+def reader(threads: int) -> Callable[[], float]:
+    """What measures the bytes a second that so many threads read."""
     parts = np.ones((threads, (1 << 30) // threads // 8), np.int64)
-    best = 0.0
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(8):
-            start = perf_counter()
-            list(pool.map(np.max, parts))
-            best = max(best, parts.nbytes / (perf_counter() - start))
-    return best
+    pool = ThreadPoolExecutor(threads)
+
+    def bandwidth() -> float:
+        start = perf_counter()
+        list(pool.map(np.max, parts))
+        return parts.nbytes / (perf_counter() - start)
+
+    return bandwidth
+
+
+def started(folder: str, form: str, threads: int, tokens: int) -> str:
+    """What is told of a form's first token: seconds of `load`, and of what follows."""
+    import lamina
+
+    lamina.set_num_threads(threads)
+    start = perf_counter()
+    model = lamina.language.load(folder, **FORMS[form][0])
+    loaded = perf_counter()
+    model._logits([5] * 64, 0, model.cache())
+    return f"{loaded - start:7.2f} {perf_counter() - loaded:7.2f}"
 
 
 def measured(folder: str, form: str, threads: int, tokens: int) -> str:
-    """One row, in the process of one form."""
+    """What is told of further tokens, in the process of one form."""
     import lamina
     from lamina.language.decoder_network import Decoder
 
     lamina.set_num_threads(threads)
-    memory = bandwidth(threads)
-    start = perf_counter()
+    bandwidth, read = reader(threads), [0.0]
     model = lamina.language.load(folder, **FORMS[form][0])
-    loaded = perf_counter() - start
     cache, times = model.cache(), list[float]()
 
     def seconds(count: int, at: int) -> float:
@@ -102,19 +115,20 @@ def measured(folder: str, form: str, threads: int, tokens: int) -> str:
         model._logits([5] * count, at, cache)
         return perf_counter() - start
 
-    first = seconds(64, 0)
+    seconds(64, 0)
     for at in range(64, 68 + tokens):
+        if not at % 4:
+            read.append(bandwidth())
         times.append(seconds(1, at))
     times = times[4:]
     as_it_came = Decoder(model.network.config).parameters()  # of a tied head the words are the weights
-    read = sum(p.numel() for p in as_it_came if p.ndim == 2) * FORMS[form][1]
+    needed = sum(p.numel() for p in as_it_came if p.ndim == 2) * FORMS[form][1]
     prefill = [seconds(PROMPT, 0) for _ in range(3)]
-    memory = max(memory, bandwidth(threads))
+    memory = max(read)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return (
-        f"{form:9s} {threads:7d} {loaded:7.2f} {first:7.2f} {min(times) * 1e3:8.1f} "
-        f"{statistics.median(times) * 1e3:8.1f} {read / 1e9:6.2f} {read / min(times) / memory:6.2f} "
-        f"{memory / 1e9:6.1f} {PROMPT / min(prefill):8.0f} {held:7.2f}"
+        f"{min(times) * 1e3:8.1f} {statistics.median(times) * 1e3:8.1f} {needed / 1e9:6.2f} "
+        f"{needed / min(times) / memory:6.2f} {memory / 1e9:6.1f} {PROMPT / min(prefill):8.0f} {held:7.2f}"
     )
 
 
@@ -126,15 +140,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--row", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
-        folder, form, threads, tokens = options.row
-        print(measured(folder, form, int(threads), int(tokens)))
+        what, folder, form, threads, tokens = options.row
+        print({"started": started, "measured": measured}[what](folder, form, int(threads), int(tokens)))
         return
     head = (
-        f"{'weights':9s} {'threads':>7s} {'load s':>7s} {'first s':>7s} {'token ms':>8s} {'median':>8s} "
-        f"{'read':>6s} {'share':>6s} {'GB/s':>6s} {'prompt/s':>8s} {'GB held':>7s}"
+        f"{'weights':9s} {'threads':>7s} {'load s':>7s} {'first s':>7s} {'later s':>7s} {'token ms':>8s} "
+        f"{'median':>8s} {'read':>6s} {'share':>6s} {'GB/s':>6s} {'prompt/s':>8s} {'GB held':>7s}"
     )
     lines = [where(max(options.threads)), "", head]
     print("\n".join(lines), flush=True)
@@ -142,15 +156,18 @@ def main() -> None:
         written(Path(folder))
         for threads in options.threads:
             for form in options.only:
-                row = [sys.executable, __file__, "--row", folder, form, str(threads), str(options.tokens)]
-                done = subprocess.run(
-                    row,
-                    env={**os.environ, "LAMINA_CACHE_DIR": cache},
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-                lines.append(done.stdout.rstrip())
+
+                def told(what: str, form: str = form, threads: int = threads) -> str:
+                    row = [sys.executable, __file__, "--row", what, folder, form, str(threads)]
+                    env = {**os.environ, "LAMINA_CACHE_DIR": f"{cache}/{form}{threads}"}
+                    return subprocess.run(
+                        [*row, str(options.tokens)], env=env, capture_output=True, text=True, check=True
+                    ).stdout.rstrip()
+
+                first, start = told("started"), perf_counter()
+                told("started")
+                later = perf_counter() - start
+                lines.append(f"{form:9s} {threads:7d} {first} {later:7.2f} {told('measured')}")
                 print(lines[-1], flush=True)
     if options.write:
         (RESULTS / "language_models.txt").write_text("\n".join([*lines, ""]))

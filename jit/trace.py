@@ -935,6 +935,20 @@ class TracedFunction:
 
         sized: with the call's sizes in place of symbols.
         """
+        found = self.path_for(args)
+        if found is None:
+            return None
+        segment, call = found
+        while segment.end is None:  # whichever way: it is told by its question that it can't be exported
+            segment = next(b.segment for bs in segment.branches.values() for b in bs if b.segment is not None)
+        recording = segment.end.recording
+        if recording.symbols and sized:
+            sizes = {name: call.S[at] for name, at in recording.symbols.items()}
+            recording = replace(recording, graph=specialise(recording.graph, sizes), symbols={})
+        return recording, call
+
+    def path_for(self, args: tuple) -> tuple[Segment, Call] | None:
+        """The first segment of the path that a call without gradients would take, and that call."""
         with modes.no_grad():
             local = modes.local
             tree = self._trees.get(
@@ -947,13 +961,7 @@ class TracedFunction:
             segment = choose(tree.branches, call).segment
         except (Missed, Eager):
             return None
-        while segment.end is None:  # whichever way: it is told by its question that it can't be exported
-            segment = next(b.segment for bs in segment.branches.values() for b in bs if b.segment is not None)
-        recording = segment.end.recording
-        if recording.symbols and sized:
-            sizes = {name: call.S[at] for name, at in recording.symbols.items()}
-            recording = replace(recording, graph=specialise(recording.graph, sizes), symbols={})
-        return recording, call
+        return None if segment is None else (segment, call)
 
     def graph(self, *, raw: bool = False) -> Any:
         """The graph of the latest recording; raw: as it was recorded, with its writes.

@@ -472,18 +472,18 @@ class _Cut:
         at = [None if i is None else places[self.graph.params[i]] for i in into or (None,) * len(outputs)]
         keys = tuple(self.keys[v] for v in outputs)
         held = tuple(s.index if i in frozen else None for i, s in enumerate(sources)) if frozen else None
-        names = _symbols_in(graph)
+        names = symbols_in(graph)
         symbols = {name: at for name, at in self.recording.symbols.items() if name in names}
         inputs = tuple(self.keys[p] for p in params)
         return Segment(graph, inputs, keys, tuple(at), frozen, held, ask, symbols=symbols)
 
 
-def _symbols_in(held: Any) -> set[str]:
+def symbols_in(held: Any) -> set[str]:
     """The symbols in a graph: in types, and in attributes, one of which may be a size as a number."""
     if isinstance(held, Graph):
         values = {*held.params, *held.results, *(v for node in held.nodes for v in node.outputs)}
         sizes = [n for v in values for n in v.shape]
-        return _symbols_in((*sizes, *(attr for node in held.nodes for attr in node.attrs.values())))
+        return symbols_in((*sizes, *(attr for node in held.nodes for attr in node.attrs.values())))
     if isinstance(held, tuple):
-        return {name for each in held for name in _symbols_in(each)}
+        return {name for each in held for name in symbols_in(each)}
     return set(symbols_of(held))

@@ -12,8 +12,12 @@ from ..jit import trace
 from ..jit.observe.sizes import mark
 from ..runtime import Tensor, tensor
 from ..runtime.modes import no_grad
+from ..runtime.tensor import tensor_of
 from .encoder_network import EncoderNetwork
+from .kept_network import KeptNetwork
 from .vocabulary import Vocabulary
+
+FIRST = 16  # tokens of the two texts that it is compiled with
 
 
 class Encoder:
@@ -28,6 +32,7 @@ class Encoder:
         self.longest, self.name, self.width = longest, name, network.config.width
         vocabulary.tokenizer.enable_truncation(longest)
         self.traced = trace(network, budget=None)
+        self._kept = KeptNetwork(network, "rows of tokens and their mask", self.traced, self._recorded)
 
     def __repr__(self) -> str:
         return f"<Encoder {self.name}, {self.width} wide, texts of {self.longest} tokens>"
@@ -65,11 +70,21 @@ class Encoder:
 
     def _run(self, rows: list[list[int]]) -> Tensor:
         ids, mask = self.padded(rows)
+        found = self._kept(ids, mask)
+        return self._traced(ids, mask) if found is None else tensor_of(found)
+
+    def _traced(self, ids: Tensor, mask: Tensor) -> Tensor:
         for x in (ids, mask):
             mark(x, 0, 1, None)
             mark(x, 1, 1, None)
         with no_grad():
             return self.traced(ids, mask)
+
+    def _recorded(self) -> tuple:
+        """Record the network for all sizes; returns what it was called with."""
+        first = self.padded([[0] * min(FIRST, self.longest)] * 2)
+        self._traced(*first)
+        return first
 
     @staticmethod
     def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:

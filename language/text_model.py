@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from ..ir.errors import ArgumentValueError
-from ..ir.locks import fork_safe_lock
 from ..jit import mark_dynamic, trace
 from ..jit.observe.sizes import mark
 from ..runtime import Tensor, tensor
 from ..runtime.generator import Generator
 from ..runtime.modes import no_grad
+from ..runtime.tensor import tensor_of
 from .attention_cache import AttentionCache
 from .chat_template import ChatTemplate
 from .decoder_network import Decoder
 from .generating import Generation
 from .guided import Guides
+from .kept_network import KeptNetwork
 from .token_choice import Sampling, Scored, scored
 from .untrusted import CheckpointError
 from .vocabulary import Vocabulary
@@ -45,7 +46,7 @@ class LanguageModel:
         self.context, self.name = context, name
         # One program for a prompt of any length, a single token, and a cache of any capacity.
         self.traced = trace(network, budget=None)
-        self._compiled, self._compiling = False, fork_safe_lock()
+        self._kept = KeptNetwork(network, "tokens, and the rows that are wanted", self.traced, self._recorded)
 
     def __repr__(self) -> str:
         return f"<LanguageModel {self.name}, {len(self.network.layers)} layers, context {self.context}>"
@@ -147,7 +148,7 @@ class LanguageModel:
         on from these tokens without computing them again.
         """
         self._check("scores(tokens)", tokens, logprobs)
-        self._compile()
+        self._kept.ready()
         cache = self.cache() if cache is None else cache
         if not 0 < len(tokens) <= cache.longest:
             raise ArgumentValueError(f"scores(tokens): from 1 to {cache.longest} tokens, not {len(tokens)}")
@@ -174,7 +175,6 @@ class LanguageModel:
 
     def _logits(self, tokens: Sequence[int], at: int, cache: AttentionCache) -> np.ndarray:
         """Run tokens from the place `at` on.  Returns f32[vocabulary], of what follows the last."""
-        self._compile()
         cache.reserve(at + len(tokens))
         for start in range(0, len(tokens), PART):
             logits = self._run(tokens[start : start + PART], at + start, cache)
@@ -182,25 +182,30 @@ class LanguageModel:
 
     def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache, every: bool = False) -> Tensor:
         """Logits behind the last token, or behind every one.  Returns f32[1, rows, vocabulary]."""
-        count = len(tokens)
-        wanted = range(count) if every else [count - 1]
-        arguments = tensor([tokens]), tensor(range(at, at + count)), cache.kept, tensor(wanted)
+        arguments = self._arguments(tokens, at, cache, every)
+        found = None if every else self._kept(*arguments)
+        return self._traced(*arguments) if found is None else tensor_of(found)
+
+    def _traced(self, *arguments: Any) -> Tensor:
         for x, dim in ((arguments[0], 1), (arguments[1], 0), (arguments[3], 0)):
             mark(x, dim, 1, None)
-        for kept in chain(*cache.kept):
+        for kept in chain(*arguments[2]):
             mark_dynamic(kept, 2)
         with no_grad():
             return self.traced(*arguments)
 
-    def _compile(self) -> None:
-        """Record the network and make its code, before the first tokens.
+    def _arguments(self, tokens: Sequence[int], at: int, cache: AttentionCache, every: bool = False) -> tuple:
+        """Of the network, as `_run` has them."""
+        count = len(tokens)
+        wanted = range(count) if every else [count - 1]
+        return tensor([tokens]), tensor(range(at, at + count)), cache.kept, tensor(wanted)
+
+    def _recorded(self) -> tuple:
+        """Record the network; returns what it was called with.
 
         Code for all lengths is tuned to the length that it first meets, which is to be no single token's.
         """
-        with self._compiling:
-            if self._compiled:
-                return
-            cache = self.cache()
-            for _ in range(2):  # the first call is recorded, the second compiled
-                self._run([0] * min(FIRST, self.context), 0, cache)
-            self._compiled = True
+        first, cache = [0] * min(FIRST, self.context), self.cache()
+        args = self._arguments(first, 0, cache)
+        self._traced(*args)
+        return args

@@ -5,50 +5,28 @@ import gc
 
 import numpy as np
 import pytest
+from small_decoders import language_model
 
 import lamina
 from lamina.jit.backend import Bound
-from lamina.language.decoder_network import Decoder
-from lamina.language.families import family_of
-from lamina.language.model_folders import _round
-from lamina.language.text_model import LanguageModel
-from lamina.language.untrusted import Fields
-
-SIZES = {
-    "model_type": "qwen2", "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
-    "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": True,
-    "hidden_act": "silu",
-}  # fmt: skip
-
-
-def language_model(dtype, weights):
-    config = family_of(Fields(SIZES, "config.json"))[1]
-    network = Decoder(config, getattr(lamina, dtype))
-    numbers = np.random.default_rng(0)
-    state = {
-        name: lamina.tensor(numbers.standard_normal(p.shape) / 8, dtype=p.dtype)
-        for name, p in network.named_parameters()
-    }
-    network.load_state_dict(state, assign=True)
-    network.requires_grad_(False)
-    if weights:
-        _round(network, weights)
-    return LanguageModel(network, None, None, 4096, "of a test")
+from lamina.passes import cache as disk
 
 
 def prologues():
     """What keeps packed weights, of all programs that there are."""
     gc.collect()
     found = [x.prologue for x in gc.get_objects() if isinstance(x, Bound) and x.prologue is not None]
-    return {id(prologue): prologue for prologue in found}
+    return {id(prologue): prologue for prologue in found if prologue._kept is not None}
 
 
 @pytest.mark.parametrize(
     ("dtype", "weights"),
     [("float32", None), ("bfloat16", None), ("float32", "int8"), ("bfloat16", "int4")],
 )
-def test_prompts_single_tokens_and_growing_caches_share_a_recording_and_packed_weights(dtype, weights):
+def test_prompts_single_tokens_and_growing_caches_share_a_recording_and_packed_weights(
+    dtype, weights, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(disk, "_default", disk.Cache(tmp_path))
     before = prologues()
     model = language_model(dtype, weights)
     cache, tokens = model.cache(), [*np.random.default_rng(1).integers(0, 90, 600).tolist()]

@@ -1,0 +1,199 @@
+"""A language model's program on disk: a later process does not record it, and it serves while it is true."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from small_decoders import language_model
+
+import lamina
+from lamina import nn
+from lamina.ir.errors import LaminaError
+from lamina.jit import backend
+from lamina.jit.kept_program import KeptProgram
+from lamina.passes import cache as disk
+
+TOKENS = [*np.random.default_rng(1).integers(0, 90, 300).tolist()]
+ENDS = [0, 40, 41, 42, 300]
+FORMS = [("float32", None), ("bfloat16", None), ("float32", "int8"), ("bfloat16", "int4")]
+
+
+@pytest.fixture
+def later(tmp_path, monkeypatch):
+    """Forgets what the process knows but for what is on disk."""
+
+    def forget():
+        backend.forget()
+        monkeypatch.setattr(disk, "_default", disk.Cache(tmp_path))
+
+    forget()
+    return forget
+
+
+def answers(model):
+    """Logits behind a prompt, single tokens, and more than a cache has room for."""
+    cache = model.cache()
+    return [model._logits(TOKENS[start:end], start, cache) for start, end in zip(ENDS, ENDS[1:])]
+
+
+def eagerly(model):
+    with lamina.no_grad():
+        return [model.network(lamina.tensor([TOKENS[:end]]))[0, -1].numpy() for end in ENDS[1:]]
+
+
+def agree(model):
+    for found, wanted in zip(answers(model), eagerly(model), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=2e-4 * np.abs(wanted).max(), rtol=0)
+
+
+@pytest.mark.parametrize(("dtype", "weights"), FORMS)
+def test_a_later_process_does_not_record(later, dtype, weights):
+    first = language_model(dtype, weights)
+    wanted = answers(first)
+    assert first.traced.counts()["recorded"] == 1 and first._kept._program is not None
+    later()
+    again = language_model(dtype, weights)
+    found = answers(again)
+    assert again.traced.counts()["recorded"] == 0
+    assert all(made is not None and "programs" not in made.__dict__ for made in backend._templates.values())
+    for one, other in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_weights_may_change(later, is_first):
+    model = language_model("float32", None)
+    answers(model)
+    if not is_first:
+        later()
+        model = language_model("float32", None)
+        answers(model)
+    with lamina.no_grad():
+        model.network.layers[0].mlp.up_proj.weight.mul_(2.0)
+    agree(model)
+    norm = model.network.norm
+    norm.weight = nn.Parameter(lamina.rand(64) + 0.5, requires_grad=False)
+    agree(model)
+    model.network.load_state_dict({name: x + 0.01 for name, x in model.network.state_dict().items()})
+    agree(model)
+    assert model.traced.counts()["recorded"] == is_first
+
+
+def add_hook(network):
+    network.layers[1].register_forward_hook(lambda module, given, made: made * 2)
+
+
+def replace_layer(network):
+    network.layers[0].mlp = nn.Sequential(nn.Linear(64, 64), nn.Tanh())
+
+
+def replace_forward(network):
+    network.layers[0].mlp.forward = lambda x: x * 0.5
+
+
+def own_class(network):
+    class Own(type(network.norm)):
+        def forward(self, x):
+            return super().forward(x) + 1.0
+
+    network.norm.__class__ = Own
+
+
+def other_number(network):
+    network.norm.eps = 0.25
+
+
+@pytest.mark.parametrize("change", [add_hook, replace_layer, replace_forward, own_class, other_number])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_another_network_is_recorded(later, change, is_known):
+    """Whether it was changed before the first token or after it."""
+    answers(language_model("float32", None))
+    later()
+    model = language_model("float32", None)
+    if is_known:
+        answers(model)
+        assert model.traced.counts()["recorded"] == 0
+    with lamina.no_grad():
+        change(model.network)
+    agree(model)
+    assert model.traced.counts()["recorded"] >= 1
+
+
+def test_another_configuration_is_another_program(later):
+    answers(language_model("float32", None))
+    later()
+    for name, value in [("rope_theta", 2e4), ("rms_norm_eps", 1e-2), ("hidden_act", "gelu")]:
+        model = language_model("float32", None, **{name: value})
+        agree(model)
+        assert model.traced.counts()["recorded"] == 1
+
+
+def test_somebody_who_keeps_a_modules_dictionary_costs_no_packing(later):
+    model = language_model("float32", "int8")
+    answers(model)
+    running = model._kept._now[1]
+    kept = vars(model.network.norm)
+    agree(model)
+    assert model._kept._now[1] is running
+    kept["eps"] = 0.25
+    agree(model)
+    assert model._kept._now[1] is None
+
+
+def test_not_under_autocast(later):
+    model = language_model("float32", None)
+    plain = answers(model)
+    with lamina.autocast("cpu", dtype=lamina.bfloat16):
+        rounded = answers(model)
+    assert any((one != other).any() for one, other in zip(plain, rounded))
+    agree(model)
+
+
+def test_writes_to_a_cache_are_counted(later):
+    model = language_model("float32", None)
+    cache = model.cache()
+    keys, values = cache.kept[0]
+    for count in (1, 2, 3):
+        before = keys._version, values._version
+        model._logits([5], count, cache)
+        if count > 1:  # the first of all is recorded
+            assert (keys._version, values._version) == (before[0] + 1, before[1] + 1)
+
+
+def test_threads(later):
+    model = language_model("float32", "int8")
+    wanted, found = answers(model), {}
+    threads = [threading.Thread(target=lambda n=n: found.setdefault(n, answers(model))) for n in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert sorted(found) == [0, 1, 2, 3]
+    for each in found.values():
+        for one, other in zip(wanted, each, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_damaged_entries(later):
+    """What can't be read is refused as ValueError and its like, and recorded again."""
+    model = language_model("float32", None)
+    wanted = answers(model)
+    key, data = model._kept._key, model._kept._program.pack()
+    assert KeptProgram.unpack(data).pack() == data
+    draw = np.random.default_rng(2)
+    refused = 0
+    for _ in range(300):
+        made = bytearray(data)
+        for at in draw.integers(0, len(data), draw.integers(1, 4)):
+            made[at] = draw.integers(0, 256)
+        try:
+            KeptProgram.unpack(bytes(made))
+        except (ValueError, TypeError, KeyError, LaminaError):
+            refused += 1
+    assert refused > 150
+    for other in (data[:-100], b"", json.dumps([1, 2]).encode()):
+        later()
+        disk.default().put(key, other)
+        again = language_model("float32", None)
+        for one, found in zip(wanted, answers(again), strict=True):
+            np.testing.assert_array_equal(one, found)
+        assert again.traced.counts()["recorded"] == 1
