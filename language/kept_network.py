@@ -27,7 +27,7 @@ ROOMS = "nn", "quantization", "language"  # whose files a graph hangs on, beside
 # What of a module is looked at by itself, or is of no account where nothing is trained.
 KNOWN = {*MEMBERS, *HOOKS, "_non_persistent_buffers_set"}
 # Modes that a call under `no_grad` does not hang on.
-NO_MATTER = {"grad", "inference", "multithreading", "anomaly", "early_stop", "recompute_debug"}
+NO_MATTER = {"grad", "inference", "multithreading", "anomaly", "early_stop", "recompute_debug", "timing"}
 PLAIN = {name: value for name, value in modes.ORDINARY.items() if name not in NO_MATTER}
 
 

@@ -293,6 +293,7 @@ def can_transpose(kernel: Kernel, access: Read, vector: str) -> bool:
     stride = buffer.offset(access.index).coefficient(vector)
     return (
         (isinstance(stride, Dim) or stride > 1)
+        and buffer.dtype != "bool"  # a byte in memory, and a bit in registers
         and bits(buffer.dtype) in (8, 16, 32)
         and not any(isinstance(part, Expr) for part in access.index)
         and not kernel.unproved(access)

@@ -212,7 +212,7 @@ def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
     close(got, want, (word, target.name))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8"])
+@pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8", "bool"])
 @pytest.mark.parametrize("taps", [2, 3, 5, 8, 9, 15, 16, 17])
 @pytest.mark.parametrize("order", ["t, c, k", "t, k, c", "c, t, k"])
 def test_taps_come_first(taps, order, dtype):
@@ -220,7 +220,7 @@ def test_taps_come_first(taps, order, dtype):
     check_relayout({"k": 37, "c": 5, "t": taps}, order, dtype)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8"])
+@pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8", "bool"])
 @pytest.mark.parametrize("rows, columns", [(32, 64), (48, 16), (33, 48), (16, 47), (7, 96)])
 def test_squares_of_registers_are_transposed(rows, columns, dtype):
     check_relayout({"r": rows, "c": columns}, "c, r", dtype)
