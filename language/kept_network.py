@@ -51,6 +51,10 @@ class KeptNetwork:
         # What was seen of all modules and tensors, and the program on the weights as they were then.
         self._now: tuple[Any, Running | None] = None, None
 
+    def __reduce__(self) -> Any:
+        """Of a copy the program is found anew."""
+        return KeptNetwork, (self.network, self.kind, self._traced, self._record)
+
     def __call__(self, *args: Any) -> np.ndarray | None:
         """What the network returns; None where this is not the program of such a call, now."""
         self.ready()

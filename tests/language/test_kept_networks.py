@@ -1,6 +1,8 @@
 """A language model's program on disk: a later process does not record it, and it serves while it is true."""
 
+import copy
 import json
+import pickle
 import threading
 
 import numpy as np
@@ -159,6 +161,20 @@ def test_writes_to_a_cache_are_counted(later):
         model._logits([5], count, cache)
         if count > 1:  # the first of all is recorded
             assert (keys._version, values._version) == (before[0] + 1, before[1] + 1)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_have_a_program_of_their_own(later, copied):
+    model = language_model("float32", "int8")
+    wanted = answers(model)
+    other = copied(model)
+    for one, found in zip(wanted, answers(other), strict=True):
+        np.testing.assert_array_equal(one, found)
+    with lamina.no_grad():
+        other.network.norm.weight.mul_(2.0)
+    agree(other)
+    for one, found in zip(wanted, answers(model), strict=True):
+        np.testing.assert_array_equal(one, found)
 
 
 def test_threads(later):

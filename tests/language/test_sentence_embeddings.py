@@ -1,6 +1,8 @@
 """all-MiniLM-L6-v2, a trained model that comes as a package: embeddings, traced at any length, exported."""
 
+import copy
 import json
+import pickle
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,6 +48,11 @@ def test_each_text_alone_and_every_batch_give_the_same(encoder, vectors):
         assert abs(encoder.embed(TEXTS, batch=batch).numpy() - vectors).max() < NEAR
     assert encoder.embed([]).shape == (0, 384)
     assert encoder.traced.counts()["recorded"] <= 2
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
+def test_copies(encoder, vectors, copied):
+    assert abs(copied(encoder).embed(TEXTS[:2]).numpy() - vectors[:2]).max() < NEAR
 
 
 def test_eager_is_as_traced(encoder, vectors):
