@@ -1,15 +1,15 @@
 """Language models of checkpoints, by `lamina.language`: tokens a second, and their share of the bandwidth.
 
-    python benchmarks/language_models.py [--threads 1 2] [--tokens 40] [--only float32 int4] [--write]
+    python benchmarks/language_models.py [--threads 1 2] [--tokens 60] [--only float32 int4] [--write]
 
 A checkpoint of the sizes of Qwen2.5-0.5B (24 layers of 896, 14 heads, 2 of keys, 4864 within, 151,936 words,
 tied), of random numbers, is written to a temporary folder and loaded in each form, in a process of its own.
-load: seconds of `load`, with imports done.  first: until the first token, recording and compiling included.
-later: the same in a later process, from its start to its end, imports and `load` included.  token:
-milliseconds of one more, at best and in the median, at 64 places and more.  read: GB of weights that a token
-needs, once, as the form keeps them.  share: that over the best time, of the best bandwidth measured between
-the tokens: 1 GiB read on as many threads.  prompt: tokens a second of 512 together.  held: GB that the
-process had at most.
+load: seconds of `load`, with imports done.  first: from there to the first token, recording and compiling
+included.  later: from the start of a later process to its first token, imports and `load` included; the least
+of three.  token: milliseconds of one more, at best and in the median, at 64 places and more.  read: GB of
+weights that a token needs, once, as the form keeps them.  share: that over the median time, of the median
+bandwidth (GB/s) between the tokens: 256 MiB read on as many threads.  prompt: tokens a second of 512
+together.  held: GB that the process had at most.
 
 language_peers.py measures the same beside llama.cpp, OpenVINO GenAI and PyTorch.
 """
@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 import numpy as np
 from contest import RESULTS, where
@@ -76,7 +76,7 @@ def written(folder: Path) -> None:
 
 def reader(threads: int) -> Callable[[], float]:
     """What measures the bytes a second that so many threads read."""
-    parts = np.ones((threads, (1 << 30) // threads // 8), np.int64)
+    parts = np.ones((threads, (256 << 20) // threads // 8), np.int64)
     pool = ThreadPoolExecutor(threads)
 
     def bandwidth() -> float:
@@ -88,7 +88,7 @@ def reader(threads: int) -> Callable[[], float]:
 
 
 def started(folder: str, form: str, threads: int, tokens: int) -> str:
-    """What is told of a form's first token: seconds of `load`, and of what follows."""
+    """Seconds of `load`, and until the first token; and when that came."""
     import lamina
 
     lamina.set_num_threads(threads)
@@ -96,7 +96,7 @@ def started(folder: str, form: str, threads: int, tokens: int) -> str:
     model = lamina.language.load(folder, **FORMS[form][0])
     loaded = perf_counter()
     model._logits([5] * 64, 0, model.cache())
-    return f"{loaded - start:7.2f} {perf_counter() - loaded:7.2f}"
+    return f"{loaded - start:7.2f} {perf_counter() - loaded:7.2f} {time():.2f}"
 
 
 def measured(folder: str, form: str, threads: int, tokens: int) -> str:
@@ -105,7 +105,7 @@ def measured(folder: str, form: str, threads: int, tokens: int) -> str:
     from lamina.language.decoder_network import Decoder
 
     lamina.set_num_threads(threads)
-    bandwidth, read = reader(threads), [0.0]
+    bandwidth, reads = reader(threads), list[float]()
     model = lamina.language.load(folder, **FORMS[form][0])
     cache, times = model.cache(), list[float]()
 
@@ -117,18 +117,17 @@ def measured(folder: str, form: str, threads: int, tokens: int) -> str:
 
     seconds(64, 0)
     for at in range(64, 68 + tokens):
-        if not at % 4:
-            read.append(bandwidth())
+        reads.append(bandwidth())
         times.append(seconds(1, at))
     times = times[4:]
     as_it_came = Decoder(model.network.config).parameters()  # of a tied head the words are the weights
     needed = sum(p.numel() for p in as_it_came if p.ndim == 2) * FORMS[form][1]
     prefill = [seconds(PROMPT, 0) for _ in range(3)]
-    memory = max(read)
+    memory, usual = statistics.median(reads), statistics.median(times)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return (
-        f"{min(times) * 1e3:8.1f} {statistics.median(times) * 1e3:8.1f} {needed / 1e9:6.2f} "
-        f"{needed / min(times) / memory:6.2f} {memory / 1e9:6.1f} {PROMPT / min(prefill):8.0f} {held:7.2f}"
+        f"{min(times) * 1e3:8.1f} {usual * 1e3:8.1f} {needed / 1e9:6.2f} "
+        f"{needed / usual / memory:6.2f} {memory / 1e9:6.1f} {PROMPT / min(prefill):8.0f} {held:7.2f}"
     )
 
 
@@ -137,7 +136,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--row", nargs=5, help=argparse.SUPPRESS)
@@ -164,9 +163,9 @@ def main() -> None:
                         [*row, str(options.tokens)], env=env, capture_output=True, text=True, check=True
                     ).stdout.rstrip()
 
-                first, start = told("started"), perf_counter()
-                told("started")
-                later = perf_counter() - start
+                first, _, _ = told("started").rpartition(" ")
+                starts = (time() for _ in range(3))
+                later = min(float(told("started").split()[-1]) - start for start in starts)
                 lines.append(f"{form:9s} {threads:7d} {first} {later:7.2f} {told('measured')}")
                 print(lines[-1], flush=True)
     if options.write:
