@@ -86,7 +86,7 @@ class Template:
             raise Unfit("it is for another target, tuned, or complex")
         self.graph, self.into, self.target, self.names = graph, into, target, tuple(sizes)
         self._frozen, self._options, self._needs, self._sizes = frozen, options, tuple(needs), dict(sizes)
-        self._bare, self._tables = as_params(graph)
+        _, self._tables = as_params(graph)
         self._first: Executable | None = None
         self._codes: list[native.Resizable] = []
         self._mains: OrderedDict[tuple[str, ...], Any] = OrderedDict()
@@ -135,7 +135,7 @@ class Template:
             if self._first is None and self.wiring.takes_weights:
                 with self.target.compiler(len(self.graph.nodes)) as compiled:
                     (self._first,) = compiled([self.programs.weights])
-                self.target.store(f"{self._key} weights", self._first)
+                self.target.store(f"{self._own_key} weights", self._first)
             for code in self._codes:
                 if code.variant.serves(sizes):
                     return self._first, code.at(sizes), self._from_disk
@@ -152,7 +152,7 @@ class Template:
         self.unfit = sized.unfit
         if (found := sized.variant(sizes)) is not None:
             code = native.Resizable.of(found[1], made)
-            code.store(f"{self._key} {len(self._codes)}")
+            code.store(f"{self._own_key} {len(self._codes)}")
             self._codes.append(code)
             self._store()
         return made
@@ -167,6 +167,11 @@ class Template:
         return all(self._suits(**sizes))
 
     # ---- on disk
+    @property
+    def _own_key(self) -> str:
+        """Of code by what these sizes chose: another process may have met others first."""
+        return f"{self._key} {self._sizes}"
+
     def _store(self) -> None:
         """Keep what a later process needs, where its code serves all sizes."""
         if self.is_whole:
@@ -186,12 +191,14 @@ class Template:
             wiring, suits = Wiring(*wired), _function(self.names, chosen)
         except (ValueError, TypeError):
             return False
-        found = [native.Resizable.stored(f"{self._key} {n}", self._scratch) for n in range(count)]
+        given, self._sizes = self._sizes, sizes
+        found = [native.Resizable.stored(f"{self._own_key} {n}", self._scratch) for n in range(count)]
         codes = [code for code in found if code is not None and code.variant.names == self.names]
-        first = self.target.load(f"{self._key} weights") if wiring.takes_weights else None
+        first = self.target.load(f"{self._own_key} weights") if wiring.takes_weights else None
         if not codes or len(codes) < count or first is None and wiring.takes_weights:
+            self._sizes = given
             return False
-        self._sizes, self._codes, self._first = sizes, codes, first
+        self._codes, self._first = codes, first
         self.wiring, self._suits, self.unfit = wiring, suits, ""
         return True
 

@@ -86,7 +86,7 @@ def test_damaged_entries_are_made_again(folder, monkeypatch, what):
     wanted, (made,) = run(network(), [16, 2])
     keys = [disk.key("template", made._key)]
     for n, code in enumerate(made._codes):
-        keys.append(native._program_key(f"variant {made._key} {n}", code.target))
+        keys.append(native._program_key(f"variant {made._own_key} {n}", code.target))
     for key in keys:
         a_later_process(folder, monkeypatch)
         cache = disk.default()
@@ -145,3 +145,32 @@ print("programs" in made.__dict__)
         assert done.returncode == 0, done.stderr
         told.append(done.stdout.strip())
     assert told == ["True", "False"]
+
+
+def test_processes_that_chose_by_other_sizes_at_a_time(folder, monkeypatch):
+    """Each writes what the other reads: what was made for a few images, and for many, is never mixed."""
+    lamina.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 24, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(24, 5, 3))
+
+    def run(counts):
+        traced = jit.trace(net, budget=None)
+        with lamina.no_grad():
+            for count in counts:
+                x = lamina.tensor(np.random.default_rng(count).standard_normal((count, 3, 9, 10), np.float32))
+                jit.mark_dynamic(x, 0)
+                np.testing.assert_allclose(traced(x).numpy(), net(x).numpy(), rtol=2e-5, atol=1e-5)
+        return [made for made in backend._templates.values() if made]
+
+    abouts = []
+    for counts in ([50], [3]):
+        a_later_process(folder, monkeypatch)
+        (made,) = run(counts)
+        key = disk.key("template", made._key)
+        abouts.append(disk.default().get(key))
+        disk.default().forget(key)
+    assert None not in abouts and abouts[0] != abouts[1]
+    for about in abouts:
+        a_later_process(folder, monkeypatch)
+        disk.default().put(key, about)
+        for made in run([50, 3, 64, 2]):
+            assert all(code.variant.fixed.kernels == len(made.wiring.kernels[1]) for code in made._codes)
