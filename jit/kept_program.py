@@ -14,7 +14,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -211,7 +211,8 @@ def kept_program(
     ):  # fmt: skip
         return None
     (maker,) = recording.makers
-    if not isinstance(maker, Made) or maker != Made(Fresh(0, None), (), False, False, "none"):
+    plain = Made(Fresh(0, None), (), False, False, "none")
+    if not isinstance(maker, Made) or replace(maker, inferred=False) != plain:
         return None
     given = {id(x): at for at, x in enumerate(tensors_of(args))}
     origins: list[int | str] = []

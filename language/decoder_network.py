@@ -222,7 +222,7 @@ class Decoder(Module):
         ] or [None]
         back = positions[:, None] - seen
         hidden = [
-            ops.zeros(1).masked_fill(
+            ops.zeros(1, dtype=float32).masked_fill(
                 back < 0 if window is None else (back < 0) | (back >= window), -float("inf")
             )
             for window in self.windows

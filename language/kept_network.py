@@ -57,18 +57,18 @@ class KeptNetwork:
 
     def __call__(self, *args: Any) -> np.ndarray | None:
         """What the network returns; None where this is not the program of such a call, now."""
-        self.ready()
-        if modes.CHANGED and not _is_plain() or default_dtype() is not float32:
+        if not _is_plain():
             return None
+        self.ready()
         seen, running = self._now
         if seen is None or seen[0] != epoch.value or seen[1] != changes.objects:  # nan equals nothing
             running = self._renewed()
         return None if running is None else running(tensors_of(args))
 
     def ready(self) -> None:
-        """Find the program on disk, or record it, if that was not done."""
+        """Find the program on disk, or record it, if that was not done, and no mode changes what it is."""
         with self._lock:
-            if not self._is_ready:
+            if not self._is_ready and _is_plain():
                 self._key = self._described()
                 self._program = self._stored() or self._recorded()
                 self._is_ready = True
@@ -115,7 +115,8 @@ class KeptNetwork:
 
 def _is_plain() -> bool:
     """Whether no mode of this thread changes what a call does."""
-    return all(getattr(modes.local, name) == value for name, value in PLAIN.items())
+    is_usual = not modes.CHANGED or all(getattr(modes.local, name) == x for name, x in PLAIN.items())
+    return is_usual and default_dtype() is float32
 
 
 def _weights(network: Module) -> Iterator[tuple[str, Tensor]]:
@@ -132,7 +133,8 @@ def _told(network: Module) -> Iterator[str]:
             raise Untold(name)
         members = KNOWN.union(*(own[kind] for kind in MEMBERS))
         held = {key: _spelled(value) for key, value in own.items() if key not in members}
-        yield f"{name} {_spelled(type(module))} {held}"
+        kind = type(module)
+        yield f"{name} {' '.join(map(_spelled, (kind, kind.forward, kind.__call__)))} {held}"
     for name, x in _weights(network):
         if type(x) is Tensor or type(x).__module__.startswith(f"{ROOT}."):
             yield f"{name} {x._meta} {x._data.flags.c_contiguous}"

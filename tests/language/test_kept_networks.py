@@ -152,6 +152,50 @@ def test_not_under_autocast(later):
     agree(model)
 
 
+@pytest.mark.parametrize("dtype", [None, lamina.float64])
+def test_what_modes_change_is_not_kept(later, dtype):
+    """Not even where the first call of all is under one."""
+    model = language_model("float32", None)
+    if dtype is None:
+        with lamina.autocast("cpu", dtype=lamina.bfloat16):
+            answers(model)
+    else:
+        lamina.set_default_dtype(dtype)
+        try:
+            answers(model)
+        finally:
+            lamina.set_default_dtype(lamina.float32)
+    agree(model)
+    later()
+    agree(language_model("float32", None))
+
+
+def test_methods_of_our_classes_may_be_replaced(later, monkeypatch):
+    answers(language_model("float32", None))
+    later()
+    model, forward = language_model("float32", None), nn.RMSNorm.forward
+    monkeypatch.setattr(nn.RMSNorm, "forward", lambda self, x: forward(self, x) * 2)
+    agree(model)
+    monkeypatch.undo()
+
+
+def test_under_inference_mode(later):
+    model = language_model("float32", "int8")
+    with lamina.inference_mode():
+        first = answers(model)
+    for one, other in zip(first, answers(model), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_told_of_a_network_is_not_told_at_each_token(later):
+    model, told = language_model("float32", None), []
+    describe = model._kept._described
+    model._kept._described = lambda: told.append(1) or describe()
+    for _ in range(3):
+        answers(model)
+    assert len(told) <= 3
+
+
 def test_writes_to_a_cache_are_counted(later):
     model = language_model("float32", None)
     cache = model.cache()
