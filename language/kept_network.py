@@ -127,36 +127,44 @@ def _weights(network: Module) -> Iterator[tuple[str, Tensor]]:
 
 def _told(network: Module) -> Iterator[str]:
     """All that the network's graph hangs on, but for the values of its weights.  Raises Untold."""
+    speller = Speller()
     for name, module in network.named_modules():
-        own = fields(module)
+        own, kind = fields(module), type(module)
         if any(own[hooks] for hooks in HOOKS):
             raise Untold(name)
         members = KNOWN.union(*(own[kind] for kind in MEMBERS))
-        held = {key: _spelled(value) for key, value in own.items() if key not in members}
-        kind = type(module)
-        yield f"{name} {' '.join(map(_spelled, (kind, kind.forward, kind.__call__)))} {held}"
+        held = [(key, value) for key, value in own.items() if key not in members]
+        yield f"{name} {speller.of([kind, kind.forward, kind.__call__, held])}"
     for name, x in _weights(network):
-        if type(x) is Tensor or type(x).__module__.startswith(f"{ROOT}."):
-            yield f"{name} {x._meta} {x._data.flags.c_contiguous}"
-        else:
-            raise Untold(name)
+        yield f"{name} {speller.of(type(x))} {x._meta} {x._data.flags.c_contiguous}"
 
 
-def _spelled(value: Any) -> str:
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(map(_spelled, value))})"
-    if isinstance(value, partial):
-        return f"partial({', '.join(map(_spelled, (value.func, value.args, [*value.keywords.items()])))})"
-    if isinstance(value, DType):
-        return value.name
-    is_ours = isinstance(value, type | FunctionType) or is_dataclass(value)
-    where = value if isinstance(value, type | FunctionType) else type(value)
-    if not is_ours or not where.__module__.startswith(f"{ROOT}."):
-        raise Untold(repr(value)[:100])
-    if "<" in where.__qualname__:  # of which there may be several
-        raise Untold(where.__qualname__)
-    if where is value:
+class Speller:
+    """Texts of values, those of equal text equal.  What many modules hold is spelled once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, Any]] = {}  # by id, with what must live until then
+
+    def of(self, value: Any) -> str:
+        """Raises Untold for what has no text of its own: a closure, an object of somebody's class."""
+        if value is None or isinstance(value, bool | int | float | str):
+            return repr(value)
+        if isinstance(value, tuple | list):
+            return f"{type(value).__name__}({', '.join(map(self.of, value))})"
+        found = self._known.get(id(value))
+        if found is None:
+            found = self._known[id(value)] = self._of_object(value), value
+        return found[0]
+
+    def _of_object(self, value: Any) -> str:
+        if isinstance(value, partial):
+            return f"partial{self.of((value.func, value.args, [*value.keywords.items()]))}"
+        if isinstance(value, DType):
+            return value.name
+        if is_dataclass(value) and not isinstance(value, type):
+            return f"{self.of(type(value))}{self.of([*vars(value).items()])}"
+        if not isinstance(value, type | FunctionType) or not value.__module__.startswith(f"{ROOT}."):
+            raise Untold(repr(value)[:100])
+        if "<" in value.__qualname__:  # of which there may be several
+            raise Untold(value.__qualname__)
         return f"{value.__module__}.{value.__qualname__}"
-    return f"{_spelled(where)}({_spelled([*vars(value).items()])})"
