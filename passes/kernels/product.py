@@ -215,11 +215,11 @@ class Product:
 def products(kernel: Kernel) -> tuple[Product, ...]:
     """Every sum of products among the kernel's stages.
 
-    With nothing along an axis there is none: nothing is multiplied, and no tile is as long as that.
+    Of arrays without elements there is none: nothing is multiplied, and no tile is as long as that.
     """
     known = kernel.derived.get(products)
     if known is None:
-        is_empty = any(isinstance(axis.extent, int) and not axis.extent for axis in kernel.axes)
+        is_empty = any(isinstance(n, int) and not n for b in kernel.buffers.values() for n in b.shape)
         stages = () if is_empty else kernel.stages
         sums = (s for s in stages if isinstance(s, Reduce) and s.combine == "sum")
         found = (Product(kernel, s) for s in sums if isinstance(s.value, Op) and s.value.name == "mul")
