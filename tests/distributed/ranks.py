@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
+# A line that is printed goes out in one piece, also where PYTHONUNBUFFERED is set: ranks print at a time.
 BEGIN = """
+import sys
+sys.stdout.reconfigure(write_through=False, line_buffering=True)
 import warnings
 warnings.simplefilter("error")
 import numpy as np
