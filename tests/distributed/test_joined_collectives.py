@@ -203,7 +203,7 @@ def test_planted_bugs_are_seen(bug, monkeypatch):
     passes[name.partition("_")[0]] = getattr(edited(f"lamina.passes.graphs.{name}", right, wrong), name)
     begin = first[0] if first else 0  # where a bug is rare, the graph that shows it
     with pytest.raises((AssertionError, GraphError)):
-        for seed in range(begin, begin + 2):
+        for seed in range(begin, begin + 20):  # one that takes any of a set is right by chance
             held(seed, 2, monkeypatch, **passes)
 
 
