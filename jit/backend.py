@@ -298,6 +298,7 @@ _known: WeakValueDictionary[tuple, Compiled] = WeakValueDictionary()
 _kept: OrderedDict[tuple, Compiled] = OrderedDict()
 _templates: OrderedDict[tuple, Template | Unfit] = OrderedDict()
 _texts: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
+_singles: WeakKeyDictionary[Graph, dict[tuple[str, ...], Graph]] = WeakKeyDictionary()
 _lock = fork_safe_lock()
 
 
@@ -358,9 +359,9 @@ def compile_sized(
     single row has schedules of its own, on the same packed weights, and what is one long broadcasts.
     """
     options = replace(options, any_rows=True)
-    ones = {name: 1 for name, size in sizes.items() if size == 1}
+    ones = tuple(name for name, size in sizes.items() if size == 1)
     if ones:
-        graph = specialise(graph, ones)
+        graph = _with_ones(graph, ones)
         sizes = {name: size for name, size in sizes.items() if size != 1}
     template = template_of(
         graph, sizes, into=into, frozen=frozen, options=options, target=target, needs=needs
@@ -432,6 +433,14 @@ def options_of(seconds: float, precision: str | None) -> Options:
     precision = precision or asked_for.precision()
     tune = 0.0 if asked_for.is_deterministic() else seconds
     return replace(DEFAULT, tune=tune, precision=precision)
+
+
+def _with_ones(graph: Graph, names: tuple[str, ...]) -> Graph:
+    """The graph some of whose symbols are 1: the same one for all sizes of the others."""
+    known = _singles.setdefault(graph, {})
+    if names not in known:
+        known[names] = specialise(graph, dict.fromkeys(names, 1))
+    return known[names]
 
 
 def _text(graph: Graph) -> str:

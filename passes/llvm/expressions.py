@@ -14,9 +14,9 @@ from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, Size, cast, in_order, op
 from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
+from ..kernels.nibbles import table_of
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
-from .nibbles import table_of
 from .ranges import Name, Range
 from .writer import ELEMENTS, Point, Value, Writer, literal, suffix, type_of
 

@@ -4,16 +4,18 @@
 
 Bytes are unsigned to such an instruction or signed, as it says itself.  Those of the other kind are taken
 with their highest bit turned over, and so off by 128: what that adds to each column is summed beside it, and
-taken off at the end.
+taken off at the end.  Two numbers of four bits in a byte are multiplied as upper halves of bytes, sixteen
+times what they are.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...ir.errors import Unsayable
 from ...ir.kernel.form import Reduce, names
-from ...ir.kernel.scalar import Cast, Op, Read
+from ...ir.kernel.scalar import Cast, Const, Expr, Op, Read
 from ..schedules.steps import NEIGHBOURS
 from .writer import Point, Value
 
@@ -21,36 +23,55 @@ if TYPE_CHECKING:
     from .reductions import Reductions
 
 TURNED = -0x7F7F7F80  # 0x80808080: of four bytes the highest bit
+UPPER = 4  # bits below a byte's upper half
+UPPERS = -0x0F0F0F10  # 0xf0f0f0f0: the upper halves of four bytes
 
 
-def factors_of(writer: Reductions, stage: Reduce) -> tuple[Read, Read]:
+@dataclass(frozen=True)
+class Factor:
+    """A factor of a sum of neighbours: elements, or of each its four bits from `shift` on, as the upper half
+    of a byte."""
+
+    access: Read
+    dtype: str
+    shift: Expr | None = None
+
+
+def factors_of(writer: Reductions, stage: Reduce) -> tuple[Factor, Factor]:
     """The factors of a sum of neighbours, the one that an instruction takes first before the other.
 
-    Raises Unsayable where they are no elements of types that the target multiplies so.
+    Raises Unsayable where they are nothing that the target multiplies so.
     """
     value, target = stage.value, writer.target
     factors = value.args if isinstance(value, Op) and value.name == "mul" and stage.combine == "sum" else ()
-    reads = [f.arg for f in factors if isinstance(f, Cast) and isinstance(f.arg, Read) and not f.bits]
-    dtypes = sorted(dtype_of(writer, read) for read in reads)
-    sums, lanes = writer.kernel.dtypes[stage.name], writer.lanes
+    found = [_factor(writer, f.arg) for f in factors if isinstance(f, Cast) and not f.bits]
+    sides = [side for side in found if side is not None]
+    dtypes = sorted(side.dtype for side in sides)
+    sums, lanes = writer.kernel.dtype_of(value), writer.lanes
     fits = {
         "bf16": sums == "f32" and bool(target.pairs),
         "i16": sums == "i32" and lanes in target.words,
         "i8": sums == "i32" and lanes in target.quads,
     }
-    if len(reads) != 2 or not fits.get(dtypes[0]) or dtypes[1] not in (dtypes[0], f"u{dtypes[0][1:]}"):
+    if len(sides) != 2 or not fits.get(dtypes[0]) or dtypes[1] not in (dtypes[0], f"u{dtypes[0][1:]}"):
         raise Unsayable(
             f"{writer.kernel.name}: {target.name} adds up no neighbours of these factors",
             f"at: {stage}",
             f"schedule: {writer.schedule}",
         )
     if dtypes[0] == "i8":  # u8 first; of two i8 the one that lanes share, which is turned over
-        reads.sort(key=lambda read: (dtype_of(writer, read) == "i8", read.buffer in writer.schedule.packed))
-    return reads[0], reads[1]
+        sides.sort(key=lambda side: (side.dtype == "i8", side.access.buffer in writer.schedule.packed))
+    return sides[0], sides[1]
 
 
-def dtype_of(writer: Reductions, access: Read) -> str:
-    return writer.kernel.buffers[access.buffer].dtype
+def _factor(writer: Reductions, value: Expr) -> Factor | None:
+    match value:
+        case Read():
+            return Factor(value, writer.kernel.buffers[value.buffer].dtype)
+        case Cast("i8", Op("shl", (Op("shr", (Cast("i32", Read() as access, False), shift)), by)), False):
+            is_upper = isinstance(by, Const) and by.value == UPPER
+            return Factor(access, "i8", shift) if is_upper else None
+    return None
 
 
 def corrected(writer: Reductions, stage: Reduce, points: list[Point]) -> dict[object, int]:
@@ -60,9 +81,9 @@ def corrected(writer: Reductions, stage: Reduce, points: list[Point]) -> dict[ob
     if writer.schedule.paired not in names(stage.axes):
         return {}
     first, second = factors_of(writer, stage)
-    if dtype_of(writer, second) != "i8" or not _is_turned(writer, first):
+    if second.dtype != "i8" or not _is_turned(writer, first):
         return {}
-    if writer.unproved(first) or writer.unproved(second):
+    if writer.unproved(first.access) or writer.unproved(second.access):
         raise Unsayable(f"{writer.kernel.name}: bytes beside {stage} are of the other kind")
     found: dict[object, int] = {}
     for number, point in enumerate(points):
@@ -73,21 +94,20 @@ def corrected(writer: Reductions, stage: Reduce, points: list[Point]) -> dict[ob
 def column(writer: Reductions, stage: Reduce, point: Point) -> object:
     """What tells the points apart that meet another second factor."""
     _, second = factors_of(writer, stage)
-    free = writer.kernel.free_axes(second)
+    free = writer.kernel.free_axes(second.access)
     return tuple((axis, at) for axis, at in sorted(point.items()) if axis in free or axis == writer.lane_axis)
 
 
-def _is_turned(writer: Reductions, first: Read) -> bool:
-    return (dtype_of(writer, first) == "i8") != writer.target.quads_signed
+def _is_turned(writer: Reductions, first: Factor) -> bool:
+    return (first.dtype == "i8") != writer.target.quads_signed
 
 
 def add_neighbours(writer: Reductions, stage: Reduce, total: Value, point: Point) -> Value:
     """The total and, for each lane, the products of neighbours of both factors: one instruction, or two."""
     first, second = factors_of(writer, stage)
-    dtype = dtype_of(writer, second)
-    is_turned = dtype == "i8" and _is_turned(writer, first)
+    is_turned = second.dtype == "i8" and _is_turned(writer, first)
     sides = _side(writer, first, point, is_turned), _side(writer, second, point)
-    return _added(writer, dtype, total, *sides)
+    return _added(writer, second.dtype, total, *sides)
 
 
 def add_correction(writer: Reductions, stage: Reduce, total: Value, point: Point) -> Value:
@@ -97,14 +117,19 @@ def add_correction(writer: Reductions, stage: Reduce, total: Value, point: Point
     return _added(writer, "i8", total, turned, _side(writer, second, point))
 
 
-def _side(writer: Reductions, access: Read, point: Point, is_turned: bool = False) -> Value:
+def _side(writer: Reductions, factor: Factor, point: Point, is_turned: bool = False) -> Value:
     """Neighbours of a factor, as an i32 for each lane."""
 
     def make() -> Value:
-        value = writer.splat(writer.load_pair(access, point))
+        value = writer.splat(writer.load_pair(factor.access, point))
+        if factor.shift is not None:
+            by = writer.splat(writer.emit(factor.shift, point))
+            value = writer.binary("shl", writer.binary("lshr", value, by), UPPER)
+            return writer.binary("and", value, UPPERS)
         return writer.binary("xor", value, TURNED) if is_turned else value
 
-    return writer.memo(("neighbours", writer.key(access, point)), make)
+    shift = None if factor.shift is None else writer.key(factor.shift, point)
+    return writer.memo(("neighbours", writer.key(factor.access, point), shift), make)
 
 
 def _added(writer: Reductions, dtype: str, total: Value, left: Value, right: Value) -> Value:

@@ -66,7 +66,7 @@ class Reductions(Results):
         """The totals, and what the stage adds to them: bounded axes in outer loops, the others inside."""
         if (scaled := scaled_sums(self, stage, points, totals)) is not None:
             return scaled
-        word, dtype = COMBINE[stage.combine], self.kernel.dtypes[stage.name]
+        word, dtype = COMBINE[stage.combine], totals[0].dtype  # digits' sums are whole numbers
         across = self.lane_axis in names(stage.axes)
         wide = bool(totals[0].lanes)
         copies = len(totals) // len(points)

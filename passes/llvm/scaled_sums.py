@@ -1,11 +1,15 @@
-"""Sums that are scaled after they are taken (`Scale`): by the scales of groups of weights."""
+"""Sums that are scaled after they are taken (`Scale`): by the scales of groups of weights, and those of the
+digits (`Digits`) that the other factor is written in.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...ir.errors import Unsayable
 from ...ir.kernel.form import Reduce, names
+from ...ir.kernel.scalar import Cast, Expr, Op, cast, op
 from ..kernels.scales import split_scales
 from .writer import Point, Value
 
@@ -23,24 +27,63 @@ def scaled_sums(
         return None
     first = names(stage.axes).index(axis)
     outer, inner = stage.axes[:first], stage.axes[first:]
-    found = split_scales(writer.kernel, stage, names(inner))
+    digits = writer.schedule.digits
+    found = split_scales(writer.kernel, stage, [name for name in names(inner) if name != digits])
     if found is None:
         return None
     (scale, rest), dtype = found, writer.kernel.dtypes[stage.name]
-    part = replace(stage, axes=inner, value=rest)
     zero = writer.constant(0, dtype, bool(totals[0].lanes))
+    part = replace(stage, axes=inner, value=rest)
 
     def body(at: list[Point], before: list[Value]) -> list[Value]:
+        if digits is not None:
+            return _by_digits(writer, part, scale, at, before)
         sums = writer.accumulate(part, at, [zero] * len(before))
         return [
-            added(total, value, writer.emit(scale, point, dtype))
+            _added(writer, total, value, writer.emit(scale, point, dtype))
             for total, value, point in zip(before, sums, at, strict=True)
         ]
 
-    def added(total: Value, value: Value, by: Value) -> Value:
-        by = writer.splat(by) if value.lanes else by
-        if writer.target.has_fma:
-            return writer.named("fma", value, by, total)
-        return writer.named("add", total, writer.named("mul", value, by))
-
     return writer.over(outer, points, totals, body)
+
+
+def _by_digits(
+    writer: Reductions, stage: Reduce, scale: Expr, points: list[Point], totals: list[Value]
+) -> list[Value]:
+    """The totals, and the sums of all digits, each of which is of whole numbers, times its scales."""
+    axis, dtype = writer.schedule.digits or "", writer.kernel.dtypes[stage.name]
+    places = range(int(writer.kernel.extents[axis]))
+    axes = tuple(a for a in stage.axes if a.name != axis)
+    whole = replace(stage, axes=axes, value=_whole(writer, stage))
+    common, own = split_scales(writer.kernel, replace(stage, value=scale), [axis]) or (None, scale)
+    zero, count = writer.constant(0, "i32", True), len(points)
+    spread = [point | {axis: (0, place)} for place in places for point in points]
+    sums = [writer.cast(x, dtype) for x in writer.accumulate(whole, spread, [zero] * len(spread))]
+    found = list(totals)
+    for n, point in enumerate(points):
+        scales = [writer.splat(writer.emit(own, at, dtype)) for at in spread[n::count]]
+        total = writer.named("mul", sums[n], scales[0])
+        for value, by in zip(sums[n + count :: count], scales[1:], strict=True):
+            total = _added(writer, total, value, by)
+        by = writer.constant(1, dtype, True) if common is None else writer.emit(common, point, dtype)
+        found[n] = _added(writer, found[n], total, by)
+    return found
+
+
+def _whole(writer: Reductions, stage: Reduce) -> Expr:
+    """What a sum of products of bytes that were made floats adds up, in i32.  Raises Unsayable of others."""
+    match stage.value:
+        case Op("mul", (Cast(_, one, False), Cast(_, other, False))):
+            sides = one, other
+        case _:
+            sides = ()
+    if not sides or any(writer.kernel.dtype_of(side) != "i8" for side in sides):
+        raise Unsayable(f"{writer.kernel.name}: digits are bytes", f"at: {stage}")
+    return op("mul", *(cast(side, "i32") for side in sides))
+
+
+def _added(writer: Reductions, total: Value, value: Value, by: Value) -> Value:
+    by = writer.splat(by) if value.lanes else by
+    if writer.target.has_fma:
+        return writer.named("fma", value, by, total)
+    return writer.named("add", total, writer.named("mul", value, by))

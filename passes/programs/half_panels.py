@@ -64,7 +64,7 @@ def in_halves(packing: Packing, call: Call, turned: bool) -> Call | None:
         return None
     full = replace(sure(product_of(call.kernel)), turned=turned)
     access = element(full.left)
-    if access is None or not (packing.rounds or _is_half(packing, call, full.left)):
+    if access is None or not (packing.rounds or is_half(packing, call, full.left)):
         return None
     offset = call.kernel.buffers[access.buffer].offset(access.index)
     axes = sorted(full.stage.axes, key=lambda axis: -hint(offset.coefficient(axis.name)))
@@ -160,7 +160,7 @@ def _range(kernel: Kernel, value: Expr) -> tuple[int, int] | None:
     return None
 
 
-def _is_half(packing: Packing, call: Call, left: Expr) -> bool:
+def is_half(packing: Packing, call: Call, left: Expr) -> bool:
     """Whether a factor is a bfloat16 that was widened: here, or where its array was made."""
     if isinstance(left, Cast):
         return not left.bits and call.kernel.dtype_of(left.arg) == "bf16"

@@ -144,7 +144,7 @@ class Packing:
         self.target, self.frozen = target, frozen
         self.only, self.rounds, self.any_rows = options.only, options.rounds, options.any_rows
         self.steps: list[ProgramStep] = []
-        self.packed: dict[tuple, Array] = {}
+        self.made: dict[tuple, tuple[Array, ...]] = {}
         self._strides: dict[tuple, tuple[int, int]] = {}
         self.uses: Counter[tuple[str, Array]] = Counter()
 
@@ -565,13 +565,18 @@ class Packing:
 
     def shared(self, made: Call) -> Array:
         """What a call makes; equal calls are made once."""
+        (array,) = self.all_shared(made)
+        return array
+
+    def all_shared(self, made: Call) -> tuple[Array, ...]:
+        """The same of a call that makes several arrays."""
         key = made.kernel, made.inputs
-        if key not in self.packed:
+        if key not in self.made:
             self.steps.append(made)
             if all(array in self.frozen for array in made.inputs):
                 self.frozen |= set(made.outputs)
-            (self.packed[key],) = made.outputs
-        return self.packed[key]
+            self.made[key] = made.outputs
+        return self.made[key]
 
     def with_packed(
         self, call: Call, flat: Kernel, roles: Product, width: int, pair: Neighbours | None = None
@@ -637,13 +642,13 @@ class Packing:
         if array.shape == shape:
             return array
         key = ("alias", array, shape)
-        if key not in self.packed:
+        if key not in self.made:
             made = Array(array.name, array.dtype, shape)
             self.steps.append(Alias((array,), (made,)))
             if array in self.frozen:
                 self.frozen.add(made)
-            self.packed[key] = made
-        return self.packed[key]
+            self.made[key] = (made,)
+        return self.made[key][0]
 
 
 def _even_block(extent: int, tile: int, most: int) -> int:

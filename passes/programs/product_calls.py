@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...ir.dims import hint
@@ -122,10 +123,15 @@ def instead(
     other: what stands outside.
     """
     dtype, found = call.kernel.dtype_of(factor), read(buffer.name, index, other)
-    substitution = Substitution(exprs={factor: found if buffer.dtype == dtype else cast(found, dtype)})
-    kernel = substitution.kernel(call.kernel.replace(inputs=(*call.kernel.inputs, buffer)))
-    arrays = (*call.inputs, array)
+    return rewritten(call, {factor: found if buffer.dtype == dtype else cast(found, dtype)}, {buffer: array})
+
+
+def rewritten(call: Call, exprs: Mapping[Expr, Expr], given: Mapping[Buffer, Array]) -> Call:
+    """The call with other expressions, which read some inputs more, and without those that nothing reads."""
+    kernel = call.kernel.replace(inputs=(*call.kernel.inputs, *given))
+    kernel = Substitution(exprs=dict(exprs)).kernel(kernel)
     used = {access.buffer for _, access in kernel.reads}
+    arrays = (*call.inputs, *given.values())
     kept = [(a, b) for a, b in zip(arrays, kernel.inputs, strict=True) if b.name in used]
     kernel = kernel.replace(inputs=tuple(b for _, b in kept))
     return replace(call, kernel=kernel, inputs=tuple(a for a, _ in kept))

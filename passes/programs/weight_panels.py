@@ -25,6 +25,7 @@ from ..kernels.scales import split_scales
 from ..schedules.default import usual
 from ..schedules.steps import Apart, Pack, Prefetch, Scale, Schedule, Step, Unroll
 from ..schedules.target import AHEAD
+from .digit_panels import in_digits, in_whole_numbers, panel_width
 from .half_panels import in_halves
 from .product_calls import by_columns, chains_of, guarded, instead, part_of, reads_of, sure
 from .program import Array, Call
@@ -61,19 +62,24 @@ def from_bytes(packing: Packing, call: Call) -> Call:
     roles = sure(by_columns(flat))
     _, width = packing.tile(flat, roles)
     call = replace(call, kernel=bytes_first(call.kernel, roles.turned))
+    whole = in_whole_numbers(packing, call, roles.turned)
+    if whole is not None:
+        width = panel_width(packing, int(flat.extents[roles.column]))
     flat = collapsed(call.kernel)
     roles = sure(by_columns(flat))
     full = replace(sure(product_of(call.kernel)), turned=roles.turned)
     pairs = zip(reads_of(full.right), reads_of(roles.right), strict=True)
     given, packs, ahead = call, list[Pack](), list[Prefetch]()
     for access, flat_access in dict(pairs).items():
-        if roles.column in flat.free_axes(flat_access):
+        if roles.column in flat.free_axes(flat_access) and (whole is None or access != whole[0]):
             pack = in_panels(packing, given, flat, roles, flat_access, width)
             call, name = with_panels(call, given.kernel, flat, roles, (access, flat_access), pack)
             packs.append(Pack(name, roles.column))
             rows = usual(flat.extents[roles.row]) if roles.row else 1
             if pack.dtype in BYTES and hint(pack.nbytes) > AHEAD and rows <= FEW_ROWS:
                 ahead.append(Prefetch(name, AHEAD))
+    if whole is not None:
+        return in_digits(packing, call, roles.turned, whole[1], packs)
     if (made := in_halves(packing, call, roles.turned)) is not None:
         return made
     flat = collapsed(call.kernel)

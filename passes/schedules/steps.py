@@ -216,6 +216,16 @@ class Scale(Step):
 
 
 @dataclass(frozen=True)
+class Digits(Step):
+    """Of sums that are scaled, the places of a summed axis have sums of their own, of whole numbers: those of
+    the digits of their left factor, each of which has scales."""
+
+    name = "digits"
+    parallel = False
+    axis: str
+
+
+@dataclass(frozen=True)
 class Apart(Step):
     """Where a tile has less sums than `size`, each is taken in parts, neighbours along a summed axis in
     another one, so that no addition waits for the one before it; they are added up at the axis' end."""
@@ -311,8 +321,8 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pairs, Quads, Scale, Apart, Again, Matrix, Pack, Prefetch, PrefetchPanel, Roll,
-        Winograd, *GPU_STEPS,
+        Copy, Residues, Join, Pairs, Quads, Scale, Digits, Apart, Again, Matrix, Pack, Prefetch,
+        PrefetchPanel, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
 S = TypeVar("S", bound=Step)
@@ -449,6 +459,11 @@ class Schedule:
     def scaled(self) -> str | None:
         """The first axis of sums that are scaled after they are taken."""
         return next((step.axis for step in self.of(Scale)), None)
+
+    @cached_property
+    def digits(self) -> str | None:
+        """The axis of the digits of a sum's left factor."""
+        return next((step.axis for step in self.of(Digits)), None)
 
     @cached_property
     def apart(self) -> Mapping[str, int]:

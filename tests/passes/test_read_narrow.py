@@ -4,14 +4,14 @@ import random
 
 import numpy as np
 import pytest
-from byte_programs import QUADS, TARGETS, bf16, compiled, f32, i8, op, runs_here, same, u8
+from byte_programs import TARGETS, bf16, compiled, f32, i8, op, runs_here, same, u8
 
 from lamina.ir.dtypes import bfloat16, float32
 from lamina.ir.kernel import interpret, parse
+from lamina.passes.kernels.nibbles import table_of
 from lamina.passes.kernels.scales import split_scales
 from lamina.passes.llvm import scaled_sums
 from lamina.passes.llvm.generate import code_of
-from lamina.passes.llvm.nibbles import table_of
 from lamina.passes.programs import weight_panels
 from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.steps import Scale
@@ -90,7 +90,7 @@ def test_a_planted_bug_is_found(monkeypatch):
     )
     arrays = [f32(2, 128), i8(40, 128), f32(40, 2, 1)]
     with pytest.raises((AssertionError, KeyError)):
-        same(lambda x, q, s: op("linear", x, weights(q, s, 40, 128, 64)), arrays, QUADS, 2, terms=128)
+        same(lambda x, q, s: op("linear", x, weights(q, s, 40, 128, 64)), arrays, AVX512, 2, terms=128)
 
 
 def test_what_is_not_kept_is_left_as_it_is():

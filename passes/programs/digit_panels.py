@@ -1,0 +1,284 @@
+"""Products with weights that are kept as bytes (`weight_panels.py`) in whole numbers, four bytes at once.
+
+    sum(g:8 r:64) (x[i, 64*g+r] * (f32(q[j, 64*g+r]) * s[j, g]))
+        ->  digits[i, g, p, r], steps[i, g, p] = x[i, 64*g+r] as three digits of 8 bits
+            sum(g:8 h:16 p:3 d:4) ((f32(digits[i, g, p, 4*h+d]) * steps[i, g, p])
+                                   * (f32(packed[w, g, h, j, d]) * s[j, g]))    # quads(d) scale(h) digits(p)
+
+The numbers of a group are made whole: its largest is close to 8,355,711, which is three digits of 127, so
+that each is off by a 2^23rd of the largest at most; where they may be rounded to bfloat16, which loses a
+2^9th of each, two digits are taken, and a 2^16th of the largest is lost.  Sums over a group are whole numbers
+then, of which nothing is.  What is not finite makes its group's steps so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+from ...ir.dims import Dim
+from ...ir.kernel.affine import Affine
+from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
+from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, const, coordinate, op, read, ref
+from ...ir.kernel.substitute import Substitution
+from ..kernels.blocking import fresh, split_axis
+from ..kernels.collapse import collapsed
+from ..kernels.nibbles import table_of
+from ..kernels.product import Product, product_of
+from ..kernels.scales import split_scales
+from ..schedules.choose_product import goes_by_rows
+from ..schedules.default import usual
+from ..schedules.steps import (
+    NEIGHBOURS,
+    Block,
+    Collapse,
+    Digits,
+    Pack,
+    Peel,
+    Prefetch,
+    Quads,
+    Reorder,
+    Scale,
+    Schedule,
+    Step,
+    Tile,
+    Unroll,
+    Vectorise,
+    tiles,
+)
+from ..schedules.target import AHEAD
+from .half_panels import is_half
+from .product_calls import by_columns, chains_of, guarded, part_of, reads_of, rewritten, sure
+from .program import Array, Call
+
+if TYPE_CHECKING:
+    from .pack_matmuls import Packing
+
+BASE = 256  # of the digits
+OF_FLOATS, OF_HALVES = 3, 2  # how many there are of numbers in f32, and where bfloat16 would do
+SPARE = 2  # by so many the largest of a group stays below the most of its digits: it is rounded three times
+LEAST = 2.0**-100  # of a group's largest: a step is a normal number, and so is what is over it
+QUAD = NEIGHBOURS["i8"]
+GROUPS = range(256, 63, -QUAD)  # points that are made whole together, where scales say nothing of groups
+FEWEST_POINTS = 16  # of a group that is worth its scales
+MOST_POINTS = 2**31 // (255 * 128)  # whose sum is an i32
+SIGNED = tuple(range(-8, 8))  # what four bits stand for ...
+TURN = 0x88  # ... and makes two of them complements
+UPPER = 4  # bits of a byte below its upper four
+VECTORS = 2  # of a panel
+BLOCK = 8  # tiles of rows in a unit of work
+PACKED_ROWS = 64  # of a panel in a unit of work
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """The right factor of a product: whole numbers that are bytes, or halves of them, and scales.
+
+    rest: the numbers, as floats.  access: the bytes.  shift: by how much to the right their lowest four bits
+    are the number; None where all of a byte is one.  outer: the summed axes around a group that shares
+    scales.  last: the innermost of the others along which there are other bytes.
+    """
+
+    rest: Expr
+    access: Read
+    shift: Expr | None
+    outer: tuple[str, ...]
+    last: str
+
+    @staticmethod
+    def of(kernel: Kernel, full: Product) -> Bytes | None:
+        outer, rest, stage = (), full.right, replace(full.stage, value=full.right)
+        for number in range(len(full.k)):
+            if (found := split_scales(kernel, stage, full.k[number:])) is not None:
+                outer, (_, rest) = full.k[:number], found
+                break
+        value = rest.arg if isinstance(rest, Cast) and not rest.bits else rest
+        shift: Expr | None = None
+        match table_of(value), value:
+            case (Op("shr", (Cast("i32", Read() as access, False), Expr() as shift)), numbers), _ if (
+                numbers == SIGNED and kernel.buffers[access.buffer].dtype == "u8"
+            ):
+                pass
+            case None, Read() as access if kernel.buffers[access.buffer].dtype == "i8":
+                pass
+            case _:
+                return None
+        own = kernel.free_axes(access)
+        along, halves = ([n for n in full.k if (n in own) is there] for there in (True, False))
+        if (
+            not along
+            or along[-1] in outer
+            or not {*halves}.isdisjoint(outer)
+            or (shift is None) != (not halves)
+        ):
+            return None
+        return Bytes(rest, access, shift, outer, along[-1])
+
+
+def in_whole_numbers(packing: Packing, call: Call, turned: bool) -> tuple[Read, int] | None:
+    """Of a call whose sum can be taken in whole numbers: what reads its bytes, and how many points of the
+    axis along which these are taken by fours belong to a group.
+
+    None where weights are no bytes or don't come by fours, and where a target has no instruction for these,
+    or takes bfloat16 sooner.
+    """
+    kernel, flat, target = call.kernel, collapsed(call.kernel), packing.target
+    roles, full = sure(by_columns(flat)), replace(sure(product_of(kernel)), turned=turned)
+    if target.lanes not in target.quads or flat.dtypes[roles.stage.name] != "f32" or roles.outer:
+        return None
+    if target.matrix and (packing.rounds or is_half(packing, call, full.left)):
+        return None
+    if any(isinstance(axis.extent, Dim) for axis in full.stage.axes):
+        return None
+    if chains_of(kernel, flat)[roles.column] != Affine(((roles.column, 1),)):
+        return None
+    found = Bytes.of(kernel, full)
+    if found is None:
+        return None
+    extent = {axis.name: int(axis.extent) for axis in full.stage.axes}
+    points = extent.pop(found.last)
+    if not found.outer:
+        points = next((n for n in GROUPS if points % n == 0), points)
+    others = prod(count for name, count in extent.items() if name not in found.outer)
+    fits = points % QUAD == 0 and points >= FEWEST_POINTS and points * others <= MOST_POINTS
+    return (found.access, points) if fits else None
+
+
+def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: list[Pack]) -> Call:
+    """The call in whole numbers.  points: as of `in_whole_numbers`.  scales: those that lie in panels."""
+    kernel, column = call.kernel, sure(by_columns(collapsed(call.kernel))).column
+    _, found = _parts(kernel, turned)
+    count = OF_HALVES if packing.rounds else OF_FLOATS
+    steps = _steps(packing, call, column, count)
+    outer, last = found.outer, found.last
+    if points != kernel.extents[last]:
+        kernel, group, last = split_axis(kernel, last, points)
+        outer = (*outer, group)
+    kernel, quads, quad = split_axis(kernel, last, QUAD)
+    call = replace(call, kernel=kernel)
+    full, found = _parts(kernel, turned)
+    halves = tuple(name for name in full.k if name not in (*outer, quads, quad))
+    digit = fresh(kernel, "p")
+    axes = {axis.name: axis for axis in (*full.stage.axes, Axis(digit, count))}
+
+    def those(*axis_names: str) -> list[Axis]:
+        return [axes[name] for name in axis_names]
+
+    buffer, panels = _packed(packing, call, found, those(*outer, quads, quad), column)
+    place, width = coordinate(column), int(buffer.shape[-2])
+    *around, inmost = [_at(name) for name in (*outer, quads, quad)]
+    index = (op("floor_div", place, width), *around, op("remainder", place, width), inmost)
+    number: Expr = read(buffer.name, index)
+    by = 1
+    if found.shift is not None:  # the upper half of a byte: sixteen times the number
+        number = cast(op("shl", op("shr", cast(number, "i32"), found.shift), UPPER), "i8")
+        by = 1 << UPPER
+    left, made = _left(
+        packing, call, full.left, those(*outer), those(digit)[0], those(*halves, quads, quad), by
+    )
+    stage = replace(full.stage, axes=tuple(those(*outer, quads, *halves, digit, quad)))
+    stages = tuple(stage if s is full.stage else s for s in kernel.stages)
+    call = replace(call, kernel=kernel.replace(stages=stages))
+    call = rewritten(call, {found.rest: cast(number, "f32"), full.left: left}, {buffer: panels, **made})
+    steps += [*scales, Pack(buffer.name, column), Prefetch(buffer.name, AHEAD)]
+    steps += [Unroll(axis.name, int(axis.extent)) for axis in those(*halves)]
+    return replace(call, how=Schedule(*steps, Scale(quads), Digits(digit), Quads(quad)))
+
+
+def _parts(kernel: Kernel, turned: bool) -> tuple[Product, Bytes]:
+    full = replace(sure(product_of(kernel)), turned=turned)
+    found = Bytes.of(kernel, full)
+    assert found is not None
+    return full, found
+
+
+def _at(name: str) -> Affine:
+    return Affine(((name, 1),))
+
+
+def _packed(
+    packing: Packing, call: Call, found: Bytes, summed: list[Axis], column: str
+) -> tuple[Buffer, Array]:
+    """The bytes in panels [n / width, ..., k / 4, width, 4]."""
+    kernel = call.kernel
+    columns = int(kernel.extents[column])
+    width = panel_width(packing, columns)
+    panel, lane = Axis(fresh(kernel, "w"), -(-columns // width)), Axis(fresh(kernel, "x"), width)
+    *around, quads, quad = summed
+    axes = (panel, *around, quads, lane, quad)
+    reads = partial(guarded, kernel, const(0)) if columns % width else None
+    here = {column: Affine.of({panel.name: width, lane.name: 1})}
+    value = Substitution(indices=here, reads=reads).expr(found.access)
+    dtype = kernel.buffers[found.access.buffer].dtype
+    if found.shift is not None:
+        value = op("bit_xor", value, TURN)
+    buffer = Buffer(fresh(kernel, "packed"), dtype, tuple(axis.extent for axis in axes))
+    part = part_of(call, "pack", value, buffer, axes, tuple(_at(axis.name) for axis in axes))
+    block = Block(quads.name, min(PACKED_ROWS, int(quads.extent)))
+    how = Schedule(Vectorise(lane.name), Tile(quad.name, QUAD), block)
+    return buffer, packing.shared(replace(part, how=how))
+
+
+def panel_width(packing: Packing, columns: int) -> int:
+    """Columns of a panel, which are the same for any number of rows."""
+    lanes = packing.target.lanes
+    return min(VECTORS, -(-columns // lanes)) * lanes
+
+
+def _left(
+    packing: Packing, call: Call, left: Expr, outer: list[Axis], digit: Axis, inside: list[Axis], by: int
+) -> tuple[Expr, dict[Buffer, Array]]:
+    """The left factor as digits and steps, and their arrays, which a call before this makes.
+
+    by: what the steps are divided by.
+    """
+    kernel, ones = call.kernel, sum(BASE**k for k in range(int(digit.extent)))
+    most_of_all = float((BASE // 2 - 1) * ones - SPARE)
+    parallel = tuple(a for a in (*kernel.parallel, *outer) if a.name in kernel.free_axes(left))
+    axes, group = (*parallel, digit, *inside), len(parallel) + 1
+    at, shape = tuple(_at(axis.name) for axis in axes), tuple(axis.extent for axis in axes)
+    digits = Buffer(fresh(kernel, "digits"), "i8", shape)
+    steps = Buffer(fresh(kernel, "steps"), "f32", shape[:group])
+    x, place = cast(left, "f32"), cast(coordinate(_at(digit.name) * 8), "i32")  # bits below a digit
+    size, most = op("abs", x), op("max", ref("most"), LEAST)
+    whole = op("round", op("mul", x, op("div", most_of_all, most)))
+    ends = op("select", op("eq", size, inf), op("mul", op("sign", x), float(ones)), 0.0)
+    number = cast(op("select", op("lt", ref("most"), inf), whole, ends), "i32")
+    moved = op("bit_and", op("shr", op("add", number, BASE // 2 * ones), place), BASE - 1)
+    power = cast(op("shl", cast(const(1), "i32"), place), "f32")
+    stages = (
+        Reduce("most", "max", tuple(inside), size),
+        Store(digits.name, at, cast(op("sub", moved, BASE // 2), "i8"), (digit, *inside)),
+        Store(steps.name, at[:group], op("mul", op("div", most, most_of_all * by), power), (digit,)),
+    )
+    given = {e.buffer for e in reads_of(left)}
+    pairs = [(a, b) for a, b in zip(call.inputs, kernel.inputs, strict=True) if b.name in given]
+    made = Call(
+        Kernel("digits", tuple(b for _, b in pairs), (digits, steps), parallel, stages),
+        tuple(a for a, _ in pairs),
+        tuple(Array(b.name, b.dtype, b.shape) for b in (digits, steps)),
+    )
+    arrays = packing.all_shared(made)
+    found = op("mul", cast(read(digits.name, at), "f32"), read(steps.name, at[:group]))
+    return found, dict(zip((digits, steps), arrays, strict=True))
+
+
+def _steps(packing: Packing, call: Call, column: str, count: int) -> list[Step]:
+    """How a product's rows and columns are gone over."""
+    flat = collapsed(call.kernel)
+    roles = sure(by_columns(flat))
+    row, width = roles.row, panel_width(packing, int(flat.extents[column]))
+    vectors = width // packing.target.lanes
+    height = usual(flat.extents[row]) if row else 1
+    rows = min(height, (packing.target.sums // vectors - 1) // count)
+    by_rows = row is not None and goes_by_rows(height, packing.size(flat, roles), packing.target)
+    order = [column] if row is None else [row, column] if by_rows else [column, row]
+    steps: list[Step] = [Collapse(), Reorder(tuple(order)), Vectorise(column, vectors), Block(column, width)]
+    steps.append(Peel(column))
+    if row is not None:
+        steps += tiles({row: rows})
+        block = rows * max(1, min(BLOCK, -(-height // rows)))
+        steps += [Block(row, block)] if block > rows else []
+    return steps
