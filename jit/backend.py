@@ -255,12 +255,12 @@ class Bound:
             self.prologue = shared.setdefault((code.first_key, *self._at), self.prologue)
 
     def run(
-        self, arrays: Sequence[np.ndarray], tensors: Sequence[Any] | None = None
+        self, arrays: Sequence[np.ndarray], tensors: Sequence[Any] | None = None, are_same: bool = False
     ) -> tuple[np.ndarray, ...]:
         """The results; those with `into` are written into a param's array, when all is computed.
 
         tensors: those that frozen params' arrays belong to, by position: what was computed of them is kept
-        for as long as they stay as they are.  Without it, it is computed anew.
+        for as long as they stay as they are.  Without it, it is computed anew.  are_same: as of `Prologue`.
         """
         if self._tables:
             arrays = (*arrays, *self._tables)
@@ -272,7 +272,7 @@ class Bound:
             if tensors is None:
                 made = kept.run([arrays[i] for i in self._at])
             else:
-                made = kept.results([tensors[i] for i in self._at])
+                made = kept.results(() if are_same else [tensors[i] for i in self._at], are_same)
             arrays = (*arrays, *reversed(made))
         timing = modes.local.timing if modes.CHANGED else None
         main = self._main if timing is None else timing.aside(self.code.apart)

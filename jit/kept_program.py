@@ -28,8 +28,7 @@ from ..ir.locks import fork_safe_lock
 from ..ir.text import parse
 from ..ir.types import type_of
 from ..passes import cache as disk
-from ..runtime import Tensor
-from ..runtime.changes import advance_contents
+from ..runtime import Tensor, changes
 from ..runtime.history import storage_of
 from . import backend
 from .prologues import Prologue
@@ -152,6 +151,10 @@ class Running:
         self._prologues: dict[Any, Prologue] = {}
         self._holds = function_of(tuple(self._symbols), kept.conditions)
         self._lock = fork_safe_lock()
+        # While nothing happens to any tensor but these calls' own writes, each draws the next of the numbers
+        # that all changes draw (runtime/changes.py): then the weights' arrays are what they were, and so is
+        # what these prologues made of them.
+        self._next, self._arrays, self._steady = 0, list[Any](), set[Prologue]()
 
     def is_on(self, weights: Mapping[str, Tensor]) -> bool:
         """Whether it is on these tensors."""
@@ -160,7 +163,12 @@ class Running:
 
     def __call__(self, tensors: Sequence[Tensor]) -> np.ndarray | None:
         """What is returned; None where the program is not for these sizes."""
-        arrays = [None if x is None else x._data for x in self._weights]
+        with self._lock:
+            number = next(changes.numbers)
+            if number != self._next:
+                self._arrays = [None if x is None else x._data for x in self._weights]
+                self._steady.clear()
+            self._next, arrays = number + 1, [*self._arrays]
         for at, place in self._places:
             arrays[at] = tensors[place]._data
         code = self._code(tuple([arrays[at].shape[dim] for at, dim in self._symbols.values()]))
@@ -168,8 +176,14 @@ class Running:
             return None
         for place in self._written:  # before it is done, as where a recorded path is taken
             storage_of(tensors[place]).version += 1
-        advance_contents()
-        return code.run(arrays, self._weights)[self.kept.result]
+        changes.contents = number
+        are_same = code.prologue in self._steady
+        found = code.run(arrays, self._weights, are_same)[self.kept.result]
+        if not are_same and code.prologue is not None and code.prologue.is_steady:
+            with self._lock:
+                if self._next == number + 1:
+                    self._steady.add(code.prologue)
+        return found
 
     def _code(self, sizes: tuple[int, ...]) -> Any:
         with self._lock:
@@ -240,9 +254,18 @@ def kept_program(
         return None
 
 
-def tensors_of(args: tuple) -> list[Tensor]:
+def tensors_of(args: Sequence[Any]) -> list[Tensor]:
     """The tensors among arguments, in order."""
-    return [x for x in flatten((args, {}))[1] if isinstance(x, Tensor)]
+    found: list[Tensor] = []
+    for x in args:
+        kind = type(x)
+        if kind is Tensor:  # at each token, of each layer two
+            found.append(x)
+        elif kind is tuple or kind is list:
+            found += tensors_of(x)
+        else:
+            found += [leaf for leaf in flatten(x)[1] if isinstance(leaf, Tensor)]
+    return found
 
 
 def _needs(text: str) -> tuple[Condition, ...]:

@@ -26,10 +26,16 @@ class Prologue:
         self.run = run
         self._kept: tuple[list[tuple], tuple[np.ndarray, ...]] | None = None
         self.runs = 0  # for explain(): how often it had to be computed
+        self.is_steady = False  # whether the last call found all tensors as they had been
 
-    def results(self, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
-        """What the prologue gives for these tensors.  Only to be read: later calls are handed the same."""
+    def results(self, tensors: Sequence[Tensor], are_same: bool = False) -> tuple[np.ndarray, ...]:
+        """What the prologue gives for these tensors.  Only to be read: later calls are handed the same.
+
+        are_same: whether they are known to be what they were when this was found steady.
+        """
         kept = self._kept
+        if kept is not None and are_same:
+            return kept[1]
         if kept is not None:
             seen, results = kept
             for x, (array, was, version, unseen, marks) in zip(tensors, seen):
@@ -44,7 +50,9 @@ class Prologue:
                 ):
                     break
             else:
+                self.is_steady = True
                 return results
+        self.is_steady = False
         # Looked at before it is read: a write that comes between is then found by the next call.
         seen = [_seen(x) for x in tensors]
         results = tuple(self.run([x._data for x in tensors]))

@@ -8,7 +8,7 @@ from ..ir.dtypes import float32
 from ..runtime import Tensor, ops
 from .decoder_network import DecoderConfig
 
-SMALLEST = 256  # places
+SMALLEST = 128  # places
 
 
 class AttentionCache:

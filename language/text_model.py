@@ -14,6 +14,7 @@ from ..jit import mark_dynamic, trace
 from ..jit.observe.sizes import mark
 from ..runtime import Tensor, tensor
 from ..runtime.generator import Generator
+from ..runtime.levels import array_of
 from ..runtime.modes import no_grad
 from ..runtime.tensor import tensor_of
 from .attention_cache import AttentionCache
@@ -178,7 +179,7 @@ class LanguageModel:
         cache.reserve(at + len(tokens))
         for start in range(0, len(tokens), PART):
             logits = self._run(tokens[start : start + PART], at + start, cache)
-        return logits[0, -1].numpy()
+        return array_of(logits)[0, -1]  # nobody else has it
 
     def _run(self, tokens: Sequence[int], at: int, cache: AttentionCache, every: bool = False) -> Tensor:
         """Logits behind the last token, or behind every one.  Returns f32[1, rows, vocabulary]."""

@@ -257,3 +257,74 @@ def test_damaged_entries(later):
         for one, found in zip(wanted, answers(again), strict=True):
             np.testing.assert_array_equal(one, found)
         assert again.traced.counts()["recorded"] == 1
+
+
+def written_in_place(weight):
+    with lamina.no_grad():
+        weight.mul_(1.5)
+
+
+def written_as_data(weight):
+    weight.data.add_(0.25)
+
+
+def given_other_memory(weight):
+    weight.data = weight.data * 1.5
+
+
+def written_by_numpy(weight):
+    weight.numpy()[:] *= 1.5
+
+
+def written_by_an_optimizer(weight):
+    weight.requires_grad_(True)
+    weight.grad = lamina.ones_like(weight)
+    lamina.optim.SGD([weight], lr=0.25).step()
+    weight.grad = None
+    weight.requires_grad_(False)
+
+
+CHANGES = [written_in_place, written_as_data, given_other_memory, written_by_numpy, written_by_an_optimizer]
+
+
+def steps(model, cache, count):
+    """Single tokens, between which nothing happens to any tensor."""
+    return [model._logits(TOKENS[at : at + 1], at, cache) for at in range(40, 40 + count)]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_weights_that_change_between_tokens(later, change):
+    """What is kept of weights is not looked at anew as long as nothing happens to any tensor."""
+    model = language_model("float32", None)
+    cache = model.cache()
+    model._logits(TOKENS[:40], 0, cache)
+    steps(model, cache, 3)
+    weight = model.network.layers[1].mlp.down_proj.weight
+    assert model._kept._now[1]._steady  # or this tests nothing
+    change(weight)
+    model._logits(TOKENS[:40], 0, cache)
+    found = steps(model, cache, 3)
+    with lamina.no_grad():
+        wanted = [model.network(lamina.tensor([TOKENS[: at + 1]]))[0, -1].numpy() for at in (40, 41, 42)]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-4 * np.abs(other).max(), rtol=0)
+
+
+def test_arrays_that_somebody_holds_are_looked_at_each_time(later):
+    """NumPy's writes are seen by nobody: memory that is out is never trusted."""
+    model = language_model("float32", None)
+    weight = model.network.layers[1].mlp.down_proj.weight
+    seen = weight.numpy()
+    cache = model.cache()
+    model._logits(TOKENS[:40], 0, cache)
+    before = steps(model, cache, 2)
+    assert not model._kept._now[1]._steady
+    seen *= 1.5
+    assert np.abs(steps(model, cache, 2)[1] - before[1]).max() > 1e-3
+
+
+def test_a_change_that_nobody_counts_is_seen(later, monkeypatch):
+    """The planted fault: a write that draws no number of its own."""
+    monkeypatch.setattr("lamina.runtime.inplace.next", lambda numbers: None, raising=False)
+    with pytest.raises(AssertionError):
+        test_weights_that_change_between_tokens(later, written_in_place)
