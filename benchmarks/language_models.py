@@ -43,6 +43,8 @@ FORMS = {  # the arguments of `load`, and the bytes of one weight with its share
     "bfloat16": ({"dtype": "bfloat16"}, 2.0),
     "int8": ({"weights": "int8"}, 1.0),
     "int4": ({"weights": "int4"}, 0.5 + 4 / 64),
+    "int8 a8": ({"weights": "int8", "activations": "int8"}, 1.0),
+    "int4 a8": ({"weights": "int4", "activations": "int8"}, 0.5 + 4 / 64),
 }
 PROMPT = 512
 

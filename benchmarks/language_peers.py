@@ -11,7 +11,8 @@ prompt: tokens a second of 128 and of 512 together, at best of all rounds.  toke
 behind 64, in the mean of a round, at best.  x prompt, x token: speed over the best peer's, of prompts of 512
 and of tokens; below 1 Lamina is behind.  start: seconds until it can be asked.  held: GB that the process had
 at most.  OpenVINO reads 16 bits from F16 and computes as it is told; its times are those that it tells,
-choosing included.
+choosing included.  a8: activations are rounded to bytes too, as llama.cpp and OpenVINO do with weights of 8
+and 4 bits.
 
 What they are compared with, into the environment of Lamina:
 
@@ -50,8 +51,12 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "bfloat16": (
         ("lamina", "bfloat16"), ("llama.cpp", "BF16"), ("openvino", "F16 bf16"), ("torch", "bfloat16"),
     ),
-    "int8": (("lamina", "int8"), ("llama.cpp", "Q8_0"), ("openvino", "Q8_0 bf16")),
-    "int4": (("lamina", "int4"), ("llama.cpp", "Q4_0"), ("openvino", "Q4_0 bf16")),
+    "int8": (
+        ("lamina", "int8 a8"), ("lamina", "int8"), ("llama.cpp", "Q8_0"), ("openvino", "Q8_0 bf16"),
+    ),
+    "int4": (
+        ("lamina", "int4 a8"), ("lamina", "int4"), ("llama.cpp", "Q4_0"), ("openvino", "Q4_0 bf16"),
+    ),
 }  # fmt: skip
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}  # llama.cpp's numbers
 MODULES = {
@@ -285,8 +290,10 @@ class Runtime:
         self.complaints.close()
 
 
-def measured(folder: Path, form: str, threads: int, options: argparse.Namespace) -> dict[str, Row]:
-    """The runtimes of a group, asked in turn."""
+def measured(
+    folder: Path, form: str, threads: int, options: argparse.Namespace
+) -> dict[tuple[str, str], Row]:
+    """The runtimes of a group, asked in turn, by name and what they are told."""
     env = {**os.environ, "LAMINA_CACHE_DIR": str(folder / "cache")}
     with ExitStack() as stack:
         runtimes = {}
@@ -295,7 +302,7 @@ def measured(folder: Path, form: str, threads: int, options: argparse.Namespace)
                 continue
             command = [sys.executable, __file__, "--here", str(folder), name, told, str(threads)]
             runtime = Runtime([*command, "--tokens", str(options.tokens)], env)
-            runtimes[name] = stack.enter_context(runtime)
+            runtimes[name, told] = stack.enter_context(runtime)
             runtime.start = runtime.told()["start"]
         until = perf_counter() + options.seconds
         while perf_counter() < until or len(runtime.rounds) < 2:
@@ -304,15 +311,15 @@ def measured(folder: Path, form: str, threads: int, options: argparse.Namespace)
         return {name: runtime.row() for name, runtime in runtimes.items()}
 
 
-def lines_of(form: str, threads: int, rows: dict[str, Row]) -> Iterator[str]:
+def lines_of(form: str, threads: int, rows: dict[tuple[str, str], Row]) -> Iterator[str]:
     """The table's lines of a group."""
-    peers = [row for name, row in rows.items() if name != "lamina"]
+    peers = [row for (name, _), row in rows.items() if name != "lamina"]
     for name, told in GROUPS[form]:
         start = f"{form:9s} {threads:7d} {name:10s} {told:9s}"
-        if name not in rows:
+        if (name, told) not in rows:
             yield f"{start} missing: not installed"
             continue
-        row, against = rows[name], ""
+        row, against = rows[name, told], ""
         if name == "lamina" and peers:
             prompt = row.prompts[-1] / max(peer.prompts[-1] for peer in peers)
             against = f" {prompt:8.2f} {min(peer.token for peer in peers) / row.token:8.2f}"

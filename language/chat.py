@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..ir.errors import LaminaError
-from .model_folders import WEIGHTS, load
+from .model_folders import ACTIVATIONS, WEIGHTS, load
 from .text_model import LanguageModel
 from .untrusted import CheckpointError, replace_what_is_no_text
 
@@ -84,6 +84,9 @@ def main(args: Sequence[str]) -> int:
     )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of weights (as the file has them)")
     parser.add_argument("--weights", choices=WEIGHTS, help="round weights of layers to so many bits")
+    parser.add_argument(
+        "--activations", choices=ACTIVATIONS, help="round what such weights are multiplied with, too"
+    )
     parser.add_argument("--temperature", type=float, default=0.7, metavar="T", help="0: the likeliest (0.7)")
     parser.add_argument("--top-p", type=float, default=0.95, metavar="P", help="(0.95)")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0: all (0)")
@@ -95,7 +98,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="equal seeds give equal answers")
     options = parser.parse_args(args)
     try:
-        model = load(options.model, options.dtype, options.context, options.weights)
+        model = load(options.model, options.dtype, options.context, options.weights, options.activations)
         if not isinstance(model, LanguageModel):
             raise CheckpointError(
                 f"{options.model} makes vectors of texts, and no answers", "python -m lamina embed"

@@ -35,6 +35,7 @@ def quantize(
     group: int | None = None,
     zero_points: bool = False,
     scale_dtype: DType = float32,
+    activations: str | None = None,
     dynamic: Mapping[Any, Any] | None = None,
     report: bool = False,
     progress: bool = False,
@@ -50,6 +51,8 @@ def quantize(
     skip, keep_first, keep_last: layers that stay in float: names, patterns, or a function of a name.
     observer: minmax, moving, percentile, mse or entropy.  group: how many inputs share a scale, by default
     all of an output's for 8 bits, 64 for 4.  zero_points, scale_dtype: of weights of groups.
+    activations: "int8" rounds also what linear layers multiply their weights with, groups of each row apart
+    (those of weights, or 64 inputs): as other runtimes do, and less exact.
     dynamic: sizes that change, as of jit.export, by default the batch.  report: whether `.report` of the
     result says how each layer compares with float.  progress: show on a terminal how far it is.
     inplace: change the layers of the model itself, not of a copy; of no effect on "int8".
@@ -63,9 +66,11 @@ def quantize(
         64 if group is None and scheme == "int4-weights" else group,
         zero_points,
         scale_dtype,
+        activations,
     )
     if scheme not in GROUPED and how != Weights():
-        raise ArgumentError(f"quantize(group, zero_points, scale_dtype): {scheme!r} has no groups of weights")
+        what = "group, zero_points, scale_dtype, activations"
+        raise ArgumentError(f"quantize({what}): {scheme!r} has no groups of weights")
     if scheme == STATIC:
         kept: list[Call] = []
         calls = _noted(_calls_for(model, data), kept, MOST_REPORTED if report else 0)

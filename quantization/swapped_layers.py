@@ -7,6 +7,7 @@ The model stays the Python that it is, so that generation with caches and contro
 | int8-dynamic | i8, a scale for each output | products of bytes, with a scale for each row of the input |
 | int8-weights | i8, a scale for each output, or for each group of inputs | float products of q * scale |
 | int4-weights | two in a byte, a scale for each group of inputs | the same |
+| these two, activations="int8" | as they are | products of bytes, with a scale for each group of a row |
 | bfloat16 | bfloat16 | in bfloat16; what goes in and comes out is as before |
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from .schemes import Layers, QuantizationError, no_layers, not_finite
 from .static_bytes import LEAST_SCALE, MOST, quantize_weight
 
 CONVOLUTIONS = (Conv1d, Conv2d, Conv3d)
+TOGETHER = 64  # inputs that are rounded together, or what of it divides all, where weights have no groups
 FEW = 1 << 20  # weights that are rounded sooner op by op than a program is made for
 Rounded = tuple[Tensor, Tensor, Tensor | None]
 
@@ -39,19 +42,23 @@ class Weights:
     """How weights are stored.
 
     bits: 8 or 4.  group: how many inputs share a scale, None for all.  zero_points: whether a group's range
-    need not lie around 0.  scale_dtype: of the scales, float32 or bfloat16.
+    need not lie around 0.  scale_dtype: of the scales, float32 or bfloat16.  activations: "int8" where what
+    they are multiplied with is rounded too, None where it is not.
     """
 
     bits: int = 8
     group: int | None = None
     zero_points: bool = False
     scale_dtype: DType = float32
+    activations: str | None = None
 
     def __post_init__(self) -> None:
         if self.group is not None and (not isinstance(self.group, int) or self.group < 2 or self.group % 2):
             raise ArgumentError(f"quantize(group): an even number of inputs, or None, not {self.group!r}")
         if self.scale_dtype not in (float32, bfloat16):
             raise ArgumentError(f"quantize(scale_dtype): float32 or bfloat16, not {self.scale_dtype}")
+        if self.activations not in (None, "int8"):
+            raise ArgumentError(f"quantize(activations): 'int8' or None, not {self.activations!r}")
 
 
 def rounded(weight: Tensor, how: Weights) -> Rounded:
@@ -100,12 +107,16 @@ class WeightOnlyLinear(Module):
     """A linear layer whose weight is read as bytes and multiplied as floats.
 
     weight: i8 [o, k], or u8 [o, k / 2] of two in a byte.  scale: [o, k / group].  zero_point: i8 or None.
+    together: so many inputs of a row are rounded to bytes in steps of one size; None where inputs are floats.
     """
 
     def __init__(self, weight: Tensor, bias: Any, how: Weights, name: str = "the layer"):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bits, self.group = how.bits, how.group or self.in_features
+        self.together = None
+        if how.activations is not None:
+            self.together = how.group or gcd(TOGETHER, self.in_features)
         if self.in_features % self.group or self.group % 2 and how.bits == 4:
             raise QuantizationError(
                 f"quantize: {name} has {self.in_features} inputs, which are no whole groups of {self.group}",
@@ -138,12 +149,23 @@ class WeightOnlyLinear(Module):
         """
         real = float64 if input.dtype is float64 else float32
         bias = None if self.bias is None else self.bias.to(real)
-        y = ops.FUNCTIONS["linear"](input.to(real), self.float_weight().to(real), bias)
+        x = input.to(real) if self.together is None else _in_bytes(input.float(), self.together).to(real)
+        y = ops.FUNCTIONS["linear"](x, self.float_weight().to(real), bias)
         return y.to(input.dtype)
 
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, bits={self.bits}, group={self.group}"
+        rounds = "" if self.together is None else ", activations=int8"
+        return f"{sizes}, bits={self.bits}, group={self.group}{rounds}"
+
+
+def _in_bytes(x: Tensor, together: int) -> Tensor:
+    """Numbers rounded to bytes, neighbours in steps of one size.  Shapes: f32 [..., k] -> the same."""
+    groups = x.reshape(*x.shape[:-1], x.shape[-1] // together, together)
+    greatest = ops.FUNCTIONS["amax"](ops.FUNCTIONS["abs"](groups), -1, True)
+    scale = ops.FUNCTIONS["clamp"](greatest, min=LEAST_SCALE) / MOST
+    steps = ops.FUNCTIONS["quantize_affine"](groups, scale, low=-MOST, dtype=int8)
+    return (steps.to(float32) * scale).reshape(x.shape)
 
 
 class WeightOnlyConv(Module):

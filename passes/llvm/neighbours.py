@@ -4,8 +4,7 @@
 
 Bytes are unsigned to such an instruction or signed, as it says itself.  Those of the other kind are taken
 with their highest bit turned over, and so off by 128: what that adds to each column is summed beside it, and
-taken off at the end.  Two numbers of four bits in a byte are multiplied as upper halves of bytes, sixteen
-times what they are.
+taken off at the end.  Of bytes that hold two numbers of four bits each is cut out where they are multiplied.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ if TYPE_CHECKING:
     from .reductions import Reductions
 
 TURNED = -0x7F7F7F80  # 0x80808080: of four bytes the highest bit
-UPPER = 4  # bits below a byte's upper half
-UPPERS = -0x0F0F0F10  # 0xf0f0f0f0: the upper halves of four bytes
+FOUR_BITS, ALL_FOUR = 15, 0x0F0F0F0F  # the lowest of a byte, and of four
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor of a sum of neighbours: elements, or of each its four bits from `shift` on, as the upper half
-    of a byte."""
+    """A factor of a sum of neighbours: elements, or of each its four bits from `shift` on."""
 
     access: Read
     dtype: str
@@ -68,9 +65,8 @@ def _factor(writer: Reductions, value: Expr) -> Factor | None:
     match value:
         case Read():
             return Factor(value, writer.kernel.buffers[value.buffer].dtype)
-        case Cast("i8", Op("shl", (Op("shr", (Cast("i32", Read() as access, False), shift)), by)), False):
-            is_upper = isinstance(by, Const) and by.value == UPPER
-            return Factor(access, "i8", shift) if is_upper else None
+        case Cast(dtype, Op("bit_and", (Op("shr", (Cast("i32", Read() as access), shift)), Const(mask)))):
+            return Factor(access, dtype, shift) if mask == FOUR_BITS and dtype in NEIGHBOURS else None
     return None
 
 
@@ -120,16 +116,17 @@ def add_correction(writer: Reductions, stage: Reduce, total: Value, point: Point
 def _side(writer: Reductions, factor: Factor, point: Point, is_turned: bool = False) -> Value:
     """Neighbours of a factor, as an i32 for each lane."""
 
+    key = writer.key(factor.access, point)
+
     def make() -> Value:
-        value = writer.splat(writer.load_pair(factor.access, point))
+        value = writer.memo(("loaded", key), lambda: writer.splat(writer.load_pair(factor.access, point)))
         if factor.shift is not None:
             by = writer.splat(writer.emit(factor.shift, point))
-            value = writer.binary("shl", writer.binary("lshr", value, by), UPPER)
-            return writer.binary("and", value, UPPERS)
+            value = writer.binary("and", writer.binary("lshr", value, by), ALL_FOUR)
         return writer.binary("xor", value, TURNED) if is_turned else value
 
     shift = None if factor.shift is None else writer.key(factor.shift, point)
-    return writer.memo(("neighbours", writer.key(factor.access, point), shift), make)
+    return writer.memo(("neighbours", key, shift), make)
 
 
 def _added(writer: Reductions, dtype: str, total: Value, left: Value, right: Value) -> Value:

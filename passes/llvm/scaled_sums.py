@@ -11,6 +11,7 @@ from ...ir.errors import Unsayable
 from ...ir.kernel.form import Reduce, names
 from ...ir.kernel.scalar import Cast, Expr, Op, cast, op
 from ..kernels.scales import split_scales
+from ..schedules.steps import NEIGHBOURS, Quads
 from .writer import Point, Value
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def scaled_sums(
     def body(at: list[Point], before: list[Value]) -> list[Value]:
         if digits is not None:
             return _by_digits(writer, part, scale, at, before)
-        sums = writer.accumulate(part, at, [zero] * len(before))
+        if writer.schedule.has(Quads):
+            sums = _whole_sums(writer, part, at)
+        else:
+            sums = writer.accumulate(part, at, [zero] * len(before))
         return [
             _added(writer, total, value, writer.emit(scale, point, dtype))
             for total, value, point in zip(before, sums, at, strict=True)
@@ -52,14 +56,11 @@ def _by_digits(
 ) -> list[Value]:
     """The totals, and the sums of all digits, each of which is of whole numbers, times its scales."""
     axis, dtype = writer.schedule.digits or "", writer.kernel.dtypes[stage.name]
-    places = range(int(writer.kernel.extents[axis]))
-    axes = tuple(a for a in stage.axes if a.name != axis)
-    whole = replace(stage, axes=axes, value=_whole(writer, stage))
     common, own = split_scales(writer.kernel, replace(stage, value=scale), [axis]) or (None, scale)
-    zero, count = writer.constant(0, "i32", True), len(points)
+    places, count = range(int(writer.kernel.extents[axis])), len(points)
     spread = [point | {axis: (0, place)} for place in places for point in points]
-    sums = [writer.cast(x, dtype) for x in writer.accumulate(whole, spread, [zero] * len(spread))]
-    found = list(totals)
+    part = replace(stage, axes=tuple(a for a in stage.axes if a.name != axis))
+    sums, found = _whole_sums(writer, part, spread), list(totals)
     for n, point in enumerate(points):
         scales = [writer.splat(writer.emit(own, at, dtype)) for at in spread[n::count]]
         total = writer.named("mul", sums[n], scales[0])
@@ -70,16 +71,18 @@ def _by_digits(
     return found
 
 
-def _whole(writer: Reductions, stage: Reduce) -> Expr:
-    """What a sum of products of bytes that were made floats adds up, in i32.  Raises Unsayable of others."""
+def _whole_sums(writer: Reductions, stage: Reduce, points: list[Point]) -> list[Value]:
+    """Sums of products of bytes that were made floats, each taken in i32.  Raises Unsayable of others."""
     match stage.value:
         case Op("mul", (Cast(_, one, False), Cast(_, other, False))):
             sides = one, other
         case _:
             sides = ()
-    if not sides or any(writer.kernel.dtype_of(side) != "i8" for side in sides):
+    if not sides or any(writer.kernel.dtype_of(side) not in NEIGHBOURS for side in sides):
         raise Unsayable(f"{writer.kernel.name}: digits are bytes", f"at: {stage}")
-    return op("mul", *(cast(side, "i32") for side in sides))
+    whole = replace(stage, value=op("mul", *(cast(side, "i32") for side in sides)))
+    zero, dtype = writer.constant(0, "i32", True), writer.kernel.dtypes[stage.name]
+    return [writer.cast(x, dtype) for x in writer.accumulate(whole, points, [zero] * len(points))]
 
 
 def _added(writer: Reductions, total: Value, value: Value, by: Value) -> Value:

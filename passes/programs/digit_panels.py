@@ -8,7 +8,11 @@
 The numbers of a group are made whole: its largest is close to 8,355,711, which is three digits of 127, so
 that each is off by a 2^23rd of the largest at most; where they may be rounded to bfloat16, which loses a
 2^9th of each, two digits are taken, and a 2^16th of the largest is lost.  Sums over a group are whole numbers
-then, of which nothing is.  What is not finite makes its group's steps so.
+then, of which nothing is.  What is not finite makes its row NaN.  A left factor that was rounded to bytes
+before (`made_whole.py`) is taken as it is.
+
+Instructions take bytes of weights unsigned: what is added to all of them then, or to all of a group (a zero
+point), is multiplied with the left factor's sums over groups, and added as a sum of its own.
 """
 
 from __future__ import annotations
@@ -20,13 +24,13 @@ from typing import TYPE_CHECKING
 
 from ...ir.dims import Dim
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Store
+from ...ir.kernel.form import Axis, Buffer, Kernel, Reduce, Stage, Store
 from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, const, coordinate, op, read, ref
 from ...ir.kernel.substitute import Substitution
 from ..kernels.blocking import fresh, split_axis
 from ..kernels.collapse import collapsed
 from ..kernels.nibbles import table_of
-from ..kernels.product import Product, product_of
+from ..kernels.product import Product, is_zero, product_of
 from ..kernels.scales import split_scales
 from ..schedules.choose_product import goes_by_rows
 from ..schedules.default import usual
@@ -48,10 +52,11 @@ from ..schedules.steps import (
     Vectorise,
     tiles,
 )
-from ..schedules.target import AHEAD
 from .half_panels import is_half
+from .made_whole import Left, made_whole, read_whole
 from .product_calls import by_columns, chains_of, guarded, part_of, reads_of, rewritten, sure
 from .program import Array, Call
+from .side_by_side import BYTES
 
 if TYPE_CHECKING:
     from .pack_matmuls import Packing
@@ -64,11 +69,12 @@ QUAD = NEIGHBOURS["i8"]
 GROUPS = range(256, 63, -QUAD)  # points that are made whole together, where scales say nothing of groups
 FEWEST_POINTS = 16  # of a group that is worth its scales
 MOST_POINTS = 2**31 // (255 * 128)  # whose sum is an i32
-SIGNED = tuple(range(-8, 8))  # what four bits stand for ...
-TURN = 0x88  # ... and makes two of them complements
-UPPER = 4  # bits of a byte below its upper four
+FOUR_BITS, HIGHEST = 0x0F, 0x80  # of a byte the lowest four, and the highest one
 VECTORS = 2  # of a panel
 BLOCK = 8  # tiles of rows in a unit of work
+# So many bytes before they are wanted: 32.2 GB/s of 4 bits in place of 29.9 by 8 KiB (two threads of a Zen 4
+# that read 33.3, 2026-11-29).
+AHEAD_OF_BYTES, AHEAD_OF_SCALES = 4 << 10, 512
 PACKED_ROWS = 64  # of a panel in a unit of work
 
 
@@ -76,45 +82,64 @@ PACKED_ROWS = 64  # of a panel in a unit of work
 class Bytes:
     """The right factor of a product: whole numbers that are bytes, or halves of them, and scales.
 
-    rest: the numbers, as floats.  access: the bytes.  shift: by how much to the right their lowest four bits
-    are the number; None where all of a byte is one.  outer: the summed axes around a group that shares
-    scales.  last: the innermost of the others along which there are other bytes.
+    rest: the numbers, as floats.  scale: what they are multiplied with, None for nothing.  access: the bytes.
+    shift: by how much to the right their lowest four bits are the number; None where all of a byte is one.
+    base: what is added to that.  zero: what is subtracted, if anything is.  outer: the summed axes around a
+    group that shares scales.  last: the innermost of the others along which there are other bytes.
     """
 
     rest: Expr
+    scale: Expr | None
     access: Read
     shift: Expr | None
+    base: int
+    zero: Expr | None
     outer: tuple[str, ...]
     last: str
 
+    def is_unsigned(self, kernel: Kernel) -> bool:
+        """Whether the numbers may be beyond those of an i8."""
+        return self.shift is None and kernel.buffers[self.access.buffer].dtype == "u8"
+
     @staticmethod
     def of(kernel: Kernel, full: Product) -> Bytes | None:
-        outer, rest, stage = (), full.right, replace(full.stage, value=full.right)
+        outer, scale, rest = (), None, full.right
+        stage = replace(full.stage, value=full.right)
         for number in range(len(full.k)):
             if (found := split_scales(kernel, stage, full.k[number:])) is not None:
-                outer, (_, rest) = full.k[:number], found
+                outer, (scale, rest) = full.k[:number], found
                 break
-        value = rest.arg if isinstance(rest, Cast) and not rest.bits else rest
-        shift: Expr | None = None
-        match table_of(value), value:
-            case (Op("shr", (Cast("i32", Read() as access, False), Expr() as shift)), numbers), _ if (
-                numbers == SIGNED and kernel.buffers[access.buffer].dtype == "u8"
-            ):
-                pass
-            case None, Read() as access if kernel.buffers[access.buffer].dtype == "i8":
-                pass
-            case _:
-                return None
+        inner = set(full.k) - set(outer)
+        value, zero = rest, None
+        if isinstance(rest, Op) and rest.name == "sub" and inner.isdisjoint(kernel.free_axes(rest.args[1])):
+            value, zero = rest.args
+        found = _number(kernel, value.arg) if isinstance(value, Cast) and not value.bits else None
+        if found is None:
+            return None
+        access, shift, base = found
         own = kernel.free_axes(access)
         along, halves = ([n for n in full.k if (n in own) is there] for there in (True, False))
         if (
             not along
-            or along[-1] in outer
-            or not {*halves}.isdisjoint(outer)
-            or (shift is None) != (not halves)
+            or along[-1] not in inner
+            or not inner.issuperset(halves)
+            or (shift is None) == bool(halves)
         ):
             return None
-        return Bytes(rest, access, shift, outer, along[-1])
+        return Bytes(rest, scale, access, shift, base, zero, outer, along[-1])
+
+
+def _number(kernel: Kernel, value: Expr) -> tuple[Read, Expr | None, int] | None:
+    """The bytes that whole numbers are, how far these are shifted where it is by their lowest four bits, and
+    what is added to that."""
+    match table_of(value), value:
+        case (Op("shr", (Cast("i32", Read() as access, False), Expr() as shift)), numbers), _:
+            base = numbers[0]
+            fits = numbers == tuple(range(base, base + len(numbers)))
+            return (access, shift, base) if fits and kernel.buffers[access.buffer].dtype == "u8" else None
+        case None, Read() as access if kernel.buffers[access.buffer].dtype in BYTES:
+            return access, None, 0
+    return None
 
 
 def in_whole_numbers(packing: Packing, call: Call, turned: bool) -> tuple[Read, int] | None:
@@ -135,12 +160,14 @@ def in_whole_numbers(packing: Packing, call: Call, turned: bool) -> tuple[Read, 
     if chains_of(kernel, flat)[roles.column] != Affine(((roles.column, 1),)):
         return None
     found = Bytes.of(kernel, full)
-    if found is None:
+    if found is None or (target.quads_signed and found.is_unsigned(kernel)):
         return None
     extent = {axis.name: int(axis.extent) for axis in full.stage.axes}
     points = extent.pop(found.last)
+    made = made_whole(packing, call, full.left)
     if not found.outer:
-        points = next((n for n in GROUPS if points % n == 0), points)
+        groups = GROUPS if made is None else [made.group]
+        points = next((n for n in groups if points % n == 0), points)
     others = prod(count for name, count in extent.items() if name not in found.outer)
     fits = points % QUAD == 0 and points >= FEWEST_POINTS and points * others <= MOST_POINTS
     return (found.access, points) if fits else None
@@ -148,10 +175,8 @@ def in_whole_numbers(packing: Packing, call: Call, turned: bool) -> tuple[Read, 
 
 def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: list[Pack]) -> Call:
     """The call in whole numbers.  points: as of `in_whole_numbers`.  scales: those that lie in panels."""
-    kernel, column = call.kernel, sure(by_columns(collapsed(call.kernel))).column
+    before, kernel, column = call, call.kernel, sure(by_columns(collapsed(call.kernel))).column
     _, found = _parts(kernel, turned)
-    count = OF_HALVES if packing.rounds else OF_FLOATS
-    steps = _steps(packing, call, column, count)
     outer, last = found.outer, found.last
     if points != kernel.extents[last]:
         kernel, group, last = split_axis(kernel, last, points)
@@ -160,31 +185,54 @@ def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: l
     call = replace(call, kernel=kernel)
     full, found = _parts(kernel, turned)
     halves = tuple(name for name in full.k if name not in (*outer, quads, quad))
-    digit = fresh(kernel, "p")
-    axes = {axis.name: axis for axis in (*full.stage.axes, Axis(digit, count))}
+    inside = (*halves, quads, quad)
+    made = made_whole(packing, call, full.left)
+    given = None if made is None else read_whole(packing, call, full.left, made, inside)
+    digits = () if given else (Axis(fresh(kernel, "p"), OF_HALVES if packing.rounds else OF_FLOATS),)
+    axes = {axis.name: axis for axis in (*full.stage.axes, *digits)}
 
     def those(*axis_names: str) -> list[Axis]:
         return [axes[name] for name in axis_names]
 
-    buffer, panels = _packed(packing, call, found, those(*outer, quads, quad), column)
+    left = given or _left(packing, call, full.left, those(*outer), those(*inside), *digits)
+    buffer, panels, base = _packed(packing, call, found, those(*outer, quads, quad), column)
     place, width = coordinate(column), int(buffer.shape[-2])
     *around, inmost = [_at(name) for name in (*outer, quads, quad)]
     index = (op("floor_div", place, width), *around, op("remainder", place, width), inmost)
     number: Expr = read(buffer.name, index)
-    by = 1
-    if found.shift is not None:  # the upper half of a byte: sixteen times the number
-        number = cast(op("shl", op("shr", cast(number, "i32"), found.shift), UPPER), "i8")
-        by = 1 << UPPER
-    left, made = _left(
-        packing, call, full.left, those(*outer), those(digit)[0], those(*halves, quads, quad), by
-    )
-    stage = replace(full.stage, axes=tuple(those(*outer, quads, *halves, digit, quad)))
-    stages = tuple(stage if s is full.stage else s for s in kernel.stages)
+    if found.shift is not None:
+        signs = "i8" if packing.target.quads_signed else "u8"
+        number = cast(op("bit_and", op("shr", cast(number, "i32"), found.shift), FOUR_BITS), signs)
+    exprs = {found.rest: cast(number, "f32"), full.left: left.factor}
+    stage = Substitution(exprs=exprs).stage(full.stage)
+    stage = replace(stage, axes=(*those(*outer, quads, *halves), *digits, *those(quad)))
+    # What is added to all numbers of a group, times the left factor's sums.
+    offset = const(float(base)) if found.zero is None else op("sub", float(base), found.zero)
+    beside = op("mul", left.sums, offset if found.scale is None else op("mul", offset, found.scale))
+    stages = _with_beside(kernel, full.stage, stage, None if is_zero(offset) else beside, those(*outer))
     call = replace(call, kernel=kernel.replace(stages=stages))
-    call = rewritten(call, {found.rest: cast(number, "f32"), full.left: left}, {buffer: panels, **made})
-    steps += [*scales, Pack(buffer.name, column), Prefetch(buffer.name, AHEAD)]
+    call = rewritten(call, {}, {buffer: panels, **left.arrays})
+    steps = _steps(packing, before, column, prod(int(axis.extent) for axis in digits))
+    steps += [*scales, Pack(buffer.name, column), Prefetch(buffer.name, AHEAD_OF_BYTES)]
+    steps += [Prefetch(pack.buffer, AHEAD_OF_SCALES) for pack in scales]
     steps += [Unroll(axis.name, int(axis.extent)) for axis in those(*halves)]
-    return replace(call, how=Schedule(*steps, Scale(quads), Digits(digit), Quads(quad)))
+    steps += [Scale(quads), *(Digits(axis.name) for axis in digits), Quads(quad)]
+    return replace(call, how=Schedule(*steps))
+
+
+def _with_beside(
+    kernel: Kernel, old: Reduce, new: Stage, beside: Expr | None, axes: list[Axis]
+) -> tuple[Stage, ...]:
+    """The stages with another sum, to which a second one over these axes is added, if there is one."""
+    at = kernel.stages.index(old)
+    before, behind = kernel.stages[:at], kernel.stages[at + 1 :]
+    if beside is None:
+        return (*before, new, *behind)
+    name, more = fresh(kernel, "beside"), tuple[Stage, ...]()
+    if axes:
+        more, beside = (Reduce(name, "sum", tuple(axes), beside),), ref(name)
+    added = Substitution(exprs={ref(old.name): op("add", ref(old.name), beside)})
+    return (*before, new, *more, *map(added.stage, behind))
 
 
 def _parts(kernel: Kernel, turned: bool) -> tuple[Product, Bytes]:
@@ -200,8 +248,9 @@ def _at(name: str) -> Affine:
 
 def _packed(
     packing: Packing, call: Call, found: Bytes, summed: list[Axis], column: str
-) -> tuple[Buffer, Array]:
-    """The bytes in panels [n / width, ..., k / 4, width, 4]."""
+) -> tuple[Buffer, Array, int]:
+    """The bytes in panels [n / width, ..., k / 4, width, 4], of the kind that the target takes of weights,
+    and what is added to them."""
     kernel = call.kernel
     columns = int(kernel.extents[column])
     width = panel_width(packing, columns)
@@ -211,14 +260,14 @@ def _packed(
     reads = partial(guarded, kernel, const(0)) if columns % width else None
     here = {column: Affine.of({panel.name: width, lane.name: 1})}
     value = Substitution(indices=here, reads=reads).expr(found.access)
-    dtype = kernel.buffers[found.access.buffer].dtype
-    if found.shift is not None:
-        value = op("bit_xor", value, TURN)
+    dtype, base = kernel.buffers[found.access.buffer].dtype, found.base
+    if dtype == "i8" and not packing.target.quads_signed:
+        dtype, value, base = "u8", op("bit_xor", cast(value, "u8"), HIGHEST), -HIGHEST
     buffer = Buffer(fresh(kernel, "packed"), dtype, tuple(axis.extent for axis in axes))
     part = part_of(call, "pack", value, buffer, axes, tuple(_at(axis.name) for axis in axes))
     block = Block(quads.name, min(PACKED_ROWS, int(quads.extent)))
     how = Schedule(Vectorise(lane.name), Tile(quad.name, QUAD), block)
-    return buffer, packing.shared(replace(part, how=how))
+    return buffer, packing.shared(replace(part, how=how)), base
 
 
 def panel_width(packing: Packing, columns: int) -> int:
@@ -228,12 +277,9 @@ def panel_width(packing: Packing, columns: int) -> int:
 
 
 def _left(
-    packing: Packing, call: Call, left: Expr, outer: list[Axis], digit: Axis, inside: list[Axis], by: int
-) -> tuple[Expr, dict[Buffer, Array]]:
-    """The left factor as digits and steps, and their arrays, which a call before this makes.
-
-    by: what the steps are divided by.
-    """
+    packing: Packing, call: Call, left: Expr, outer: list[Axis], inside: list[Axis], digit: Axis
+) -> Left:
+    """The left factor as digits, which a call before this makes."""
     kernel, ones = call.kernel, sum(BASE**k for k in range(int(digit.extent)))
     most_of_all = float((BASE // 2 - 1) * ones - SPARE)
     parallel = tuple(a for a in (*kernel.parallel, *outer) if a.name in kernel.free_axes(left))
@@ -241,28 +287,31 @@ def _left(
     at, shape = tuple(_at(axis.name) for axis in axes), tuple(axis.extent for axis in axes)
     digits = Buffer(fresh(kernel, "digits"), "i8", shape)
     steps = Buffer(fresh(kernel, "steps"), "f32", shape[:group])
+    sums = Buffer(fresh(kernel, "sums"), "f32", shape[: group - 1])
     x, place = cast(left, "f32"), cast(coordinate(_at(digit.name) * 8), "i32")  # bits below a digit
     size, most = op("abs", x), op("max", ref("most"), LEAST)
     whole = op("round", op("mul", x, op("div", most_of_all, most)))
-    ends = op("select", op("eq", size, inf), op("mul", op("sign", x), float(ones)), 0.0)
-    number = cast(op("select", op("lt", ref("most"), inf), whole, ends), "i32")
+    number = cast(op("select", op("lt", ref("most"), inf), whole, 0.0), "i32")
+    step = op("div", most, most_of_all)
     moved = op("bit_and", op("shr", op("add", number, BASE // 2 * ones), place), BASE - 1)
     power = cast(op("shl", cast(const(1), "i32"), place), "f32")
     stages = (
         Reduce("most", "max", tuple(inside), size),
+        Reduce("total", "sum", tuple(inside), cast(number, "f32")),
         Store(digits.name, at, cast(op("sub", moved, BASE // 2), "i8"), (digit, *inside)),
-        Store(steps.name, at[:group], op("mul", op("div", most, most_of_all * by), power), (digit,)),
+        Store(steps.name, at[:group], op("mul", step, power), (digit,)),
+        Store(sums.name, at[: group - 1], op("mul", ref("total"), step)),
     )
-    given = {e.buffer for e in reads_of(left)}
+    given, outputs = {e.buffer for e in reads_of(left)}, (digits, steps, sums)
     pairs = [(a, b) for a, b in zip(call.inputs, kernel.inputs, strict=True) if b.name in given]
     made = Call(
-        Kernel("digits", tuple(b for _, b in pairs), (digits, steps), parallel, stages),
+        Kernel("digits", tuple(b for _, b in pairs), outputs, parallel, stages),
         tuple(a for a, _ in pairs),
-        tuple(Array(b.name, b.dtype, b.shape) for b in (digits, steps)),
+        tuple(Array(b.name, b.dtype, b.shape) for b in outputs),
     )
-    arrays = packing.all_shared(made)
-    found = op("mul", cast(read(digits.name, at), "f32"), read(steps.name, at[:group]))
-    return found, dict(zip((digits, steps), arrays, strict=True))
+    factor = op("mul", cast(read(digits.name, at), "f32"), read(steps.name, at[:group]))
+    arrays = dict(zip(outputs, packing.all_shared(made), strict=True))
+    return Left(factor, read(sums.name, at[: group - 1]), arrays)
 
 
 def _steps(packing: Packing, call: Call, column: str, count: int) -> list[Step]:
@@ -272,7 +321,7 @@ def _steps(packing: Packing, call: Call, column: str, count: int) -> list[Step]:
     row, width = roles.row, panel_width(packing, int(flat.extents[column]))
     vectors = width // packing.target.lanes
     height = usual(flat.extents[row]) if row else 1
-    rows = min(height, (packing.target.sums // vectors - 1) // count)
+    rows = min(height, packing.target.sums // vectors // count)
     by_rows = row is not None and goes_by_rows(height, packing.size(flat, roles), packing.target)
     order = [column] if row is None else [row, column] if by_rows else [column, row]
     steps: list[Step] = [Collapse(), Reorder(tuple(order)), Vectorise(column, vectors), Block(column, width)]

@@ -72,7 +72,7 @@ from .product_calls import (
     strides_of,
     sure,
 )
-from .program import Alias, Array, Call, Program
+from .program import Alias, Array, Call, Program, without_unread
 from .program import Step as ProgramStep
 from .side_by_side import (
     BYTES,
@@ -123,7 +123,11 @@ def pack_matmuls(program: Program, target: Target, options: Options | None = Non
     packing.uses.update((call.name, array) for call in program.calls for array in {*call.inputs})
     for step in program.steps:
         packing.step(step)
-    return program.replace(steps=tuple(packing.steps))
+    passed = packing.passed
+    if not passed:
+        return program.replace(steps=tuple(packing.steps))
+    steps = without_unread(packing.steps, program.results, lambda step: not passed.isdisjoint(step.outputs))
+    return program.replace(steps=steps)
 
 
 def _after(kernel: Kernel) -> int:
@@ -137,7 +141,8 @@ def _after(kernel: Kernel) -> int:
 class Packing:
     """The steps so far, and what has been packed.
 
-    uses: how many calls of one name read an array; what they have packed of it, they share.
+    uses: how many calls of one name read an array; what they have packed of it, they share.  passed: arrays
+    in whose place others were read.
     """
 
     def __init__(self, target: Target, frozen: set[Array], options: Options):
@@ -147,6 +152,7 @@ class Packing:
         self.made: dict[tuple, tuple[Array, ...]] = {}
         self._strides: dict[tuple, tuple[int, int]] = {}
         self.uses: Counter[tuple[str, Array]] = Counter()
+        self.passed: set[Array] = set()
 
     def step(self, step: ProgramStep) -> None:
         """Append a step, with how it runs if it is a product."""

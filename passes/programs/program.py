@@ -14,7 +14,7 @@ over programs is tested as a pass over graphs is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
@@ -299,6 +299,18 @@ class Program:
                 how = f" {{offset={step.offset}}}"
             lines.append(f"  {outputs} = {step.name}({inputs}){how}")
         return "\n".join([*lines, "}"])
+
+
+def without_unread(
+    steps: Sequence[Step], results: Iterable[Array], may_go: Callable[[Step], bool]
+) -> tuple[Step, ...]:
+    """The steps but for those that may go and make what nobody reads."""
+    used, kept = {*results}, list[Step]()
+    for step in reversed(steps):
+        if not may_go(step) or not used.isdisjoint(step.outputs):
+            used.update(array for array in step.inputs if array is not None)
+            kept.append(step)
+    return tuple(reversed(kept))
 
 
 def verify(program: Program) -> Program:

@@ -24,7 +24,7 @@ from ...ir.kernel.types import is_floating
 from ...ir.where import joined
 from ..kernels.blocking import fresh, split_axis
 from ..kernels.product import element, product_of
-from .program import Alias, Array, Call, Program, Step
+from .program import Alias, Array, Call, Program, Step, without_unread
 
 SAVED = 0.75  # of the bytes that a factor has; narrower sources are read in its place
 
@@ -42,13 +42,7 @@ def read_narrow(program: Program, frozen: frozenset[int] = frozenset()) -> Progr
         sources.add(steps[-1])
     if all(one is other for one, other in zip(steps, program.steps, strict=True)):
         return program
-    used, alive = {*program.results}, list[Step]()
-    for step in reversed(steps):
-        if sources.is_made(step) and used.isdisjoint(step.outputs):
-            continue
-        used.update(array for array in step.inputs if array is not None)
-        alive.append(step)
-    return program.replace(steps=tuple(reversed(alive)))
+    return program.replace(steps=without_unread(steps, program.results, sources.is_made))
 
 
 @dataclass

@@ -195,10 +195,17 @@ def test_halves_in_a_file(tmp_path, dtype):
 
 
 # A step is 3 standard deviations over 127 or 7: errors of 0.7 or 12 % in each of some 16 layers, in no one
-# direction.
-@pytest.mark.parametrize("weights, tolerance", [("int8", 0.03), ("int4", 0.5)])
-def test_weights_of_few_bits_answer_by_one_program_as_they_do_eagerly(folder, model, weights, tolerance):
-    small = lamina.language.load(folder, weights=weights)
+# direction.  Of activations too, of whose products the largest is 6 standard deviations: 1.5 % in each.
+@pytest.mark.parametrize(
+    "how, tolerance",
+    [
+        ({"weights": "int8"}, 0.03),
+        ({"weights": "int4"}, 0.5),
+        ({"weights": "int8", "activations": "int8"}, 0.08),
+    ],
+)
+def test_weights_of_few_bits_answer_by_one_program_as_they_do_eagerly(folder, model, how, tolerance):
+    small = lamina.language.load(folder, **how)
     prompt = small.tokens("the cat in the hat")
     answer = small.generate(prompt, max_tokens=6, temperature=0)
     "".join(answer)
@@ -215,3 +222,6 @@ def test_weights_of_few_bits_answer_by_one_program_as_they_do_eagerly(folder, mo
 def test_other_weights_are_refused(folder):
     with pytest.raises(lamina.ArgumentValueError, match="int8, int4"):
         lamina.language.load(folder, weights="int2")
+    for how in ({"activations": "int8"}, {"weights": "int4", "activations": "int4"}):
+        with pytest.raises(lamina.ArgumentValueError, match="'int8' beside weights="):
+            lamina.language.load(folder, **how)

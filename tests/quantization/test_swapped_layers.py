@@ -23,6 +23,8 @@ CHOICES = [
     ("int4-weights", {"group": 32}, 15),
     ("int4-weights", {"group": 32, "zero_points": True}, 15),
     ("int4-weights", {"group": 32, "scale_dtype": bfloat16}, 15),
+    ("int8-weights", {"activations": "int8"}, 35),
+    ("int4-weights", {"group": 32, "activations": "int8"}, 15),
     ("bfloat16", {}, 35),
 ]
 
@@ -40,8 +42,9 @@ def test_a_language_model(scheme, how, least):
         few = tokens[:, :2].clone()  # another way through the code
         assert decibels(model(few), made(few)) > least
         traced = lamina.jit.trace(made)
+        rounds = scheme == "bfloat16" or "activations" in how  # to the other side here and there
         for _ in range(3):
-            assert decibels(found, traced(tokens)) > (45 if scheme == "bfloat16" else 100)
+            assert decibels(found, traced(tokens)) > (45 if rounds else 100)
     assert copy.deepcopy(made)(tokens).equal(found)
     assert pickle.loads(pickle.dumps(made))(tokens).equal(found)
     again = lamina.quantize(Tokens(), scheme=scheme, **how)
@@ -102,6 +105,34 @@ def test_halves_are_multiplied_by_weights_that_are_not_rounded(bits, group):
         for count in (1, 1, 1, 20, 20, 20):
             off = (traced(rows[:count]).float() - wanted[:count]).abs()
             assert (off <= wanted[:count].abs() * 2.0**-8 + 1e-4).all()
+
+
+@pytest.mark.parametrize("bits, group", [(8, None), (8, 32), (4, 32)])
+@pytest.mark.parametrize("rows", [1, 20])
+def test_activations_in_bytes_are_multiplied_as_they_are(bits, group, rows):
+    """What is multiplied has steps of its own in each group of each row; sums are exact up to there."""
+    lamina.manual_seed(0)
+    made = WeightOnlyLinear(lamina.randn(40, 192), lamina.randn(40), Weights(bits, group, activations="int8"))
+    assert made.together == (group or 64) and "activations=int8" in repr(made)
+    x = lamina.randn(rows, 192).numpy()
+    groups = x.reshape(rows, -1, made.together)
+    scale = np.abs(groups).max(-1, keepdims=True) / np.float32(127)
+    steps = np.rint(groups * (np.float32(1) / scale)).astype(np.float64)
+    weight = made.float_weight().numpy().astype(np.float64)
+    wanted = (steps * scale).reshape(rows, 192) @ weight.T + made.bias.numpy()
+    traced = lamina.jit.trace(made)
+    with lamina.no_grad():
+        for found in (made(lamina.tensor(x)), *(traced(lamina.tensor(x)) for _ in range(3))):
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=0, atol=5e-5)
+    assert traced.explain(detail=True).count("bytes: i8") <= 1
+    assert np.abs(wanted - (x @ weight.T + made.bias.numpy())).max() > 0.01  # and they do round
+
+
+def test_activations_are_rounded_or_not():
+    with pytest.raises(ArgumentError, match="'int8' or None, not 'int4'"):
+        lamina.quantize(Tokens(), scheme="int8-weights", activations="int4")
+    with pytest.raises(ArgumentError, match="has no groups of weights"):
+        lamina.quantize(Tokens(), scheme="int8-dynamic", activations="int8")
 
 
 def test_which_layers_are_taken():
