@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,6 +48,13 @@ FORMS = {  # the arguments of `load`, and the bytes of one weight with its share
     "int4 a8": ({"weights": "int4", "activations": "int8"}, 0.5 + 4 / 64),
 }
 PROMPT = 512
+BLOCK = 32  # numbers that GGUF quantises together
+
+
+def numbers_of(period: np.ndarray, name: str, shape: tuple[int, ...], block: int = BLOCK) -> np.ndarray:
+    """A weight of numbers that repeat, from another place on for each name: of two equal ones a runtime may
+    multiply with one alone.  block: elements of the period that GGUF quantises together."""
+    return np.resize(np.roll(period, zlib.crc32(name.encode()) * block), shape)
 
 
 def written(folder: Path) -> None:
@@ -63,7 +71,7 @@ def written(folder: Path) -> None:
     numbers = np.random.default_rng(0).standard_normal(1 << 20, dtype=np.float32) * 0.02
     network = Decoder(family_of(Fields(QWEN, "config.json"))[1])
     arrays = {
-        f"model.{name}": np.resize(numbers, tuple(p.shape)).astype(ml_dtypes.bfloat16)
+        f"model.{name}": numbers_of(numbers, f"model.{name}", tuple(p.shape)).astype(ml_dtypes.bfloat16)
         for name, p in network.named_parameters()
     }
     save_file(arrays, folder / "model.safetensors")

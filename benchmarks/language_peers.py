@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from contest import RESULTS, where
-from language_models import FORMS, QWEN, written
+from language_models import BLOCK, FORMS, QWEN, numbers_of, written
 
 LENGTHS, BEHIND = (128, 512), 64
 # By the form of Lamina's weights: those who compute with about as many bits, and what they are told.
@@ -109,16 +109,16 @@ def write_gguf(folder: Path, kind: str) -> Path:
     with safe_open(folder / "model.safetensors", "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
     numbers = numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
-    blocks = gguf.quants.quantize(numbers, wanted).view(np.uint8)
+    blocks = gguf.quants.quantize(numbers, wanted).view(np.uint8).reshape(numbers.size // BLOCK, -1)
     for name, shape in shapes.items():
         theirs = name
         for ours, short in NAMES.items():
             theirs = theirs.replace(ours, short)
         if len(shape) == 1:
-            writer.add_tensor(theirs, np.resize(numbers, shape))
+            writer.add_tensor(theirs, numbers_of(numbers, name, shape))
             continue
-        size = shape[0] * shape[1] * blocks.nbytes // numbers.size
-        writer.add_tensor(theirs, np.resize(blocks, size).reshape(shape[0], -1), raw_dtype=wanted)
+        made = numbers_of(np.arange(len(blocks)), name, (shape[0], shape[1] // BLOCK), block=1)
+        writer.add_tensor(theirs, blocks[made].reshape(shape[0], -1), raw_dtype=wanted)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
