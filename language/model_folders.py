@@ -44,8 +44,9 @@ def load(
     and its answer may have together; as many as the model knows for None.  weights: "int8" or "int4", for
     linear layers rounded to so many bits, in groups of 64 inputs for 4 (`lamina.quantize`): they take memory
     of their own, a half or a quarter of bfloat16's, and are read in as much less time.  activations: "int8"
-    rounds what such weights are multiplied with as well, in groups of 64 of each row: prompts take half of
-    the time, and answers are a little further from the model's.
+    rounds what such weights are multiplied with as well, in groups of 64 of each row: answers are a
+    little further from the model's, and prompts take half of the time on CPUs that multiply bytes by fours
+    and have no matrix registers.
 
     Nothing of the checkpoint is run but its chat template, in a sandbox.  Raises CheckpointError for files
     that contradict one another or are of no known kind, before memory is taken; MissingLibraryError without

@@ -145,7 +145,7 @@ class WeightOnlyLinear(Module):
         """Shapes: [..., k] -> [..., o].
 
         Halves are multiplied in float32, with weights that are not rounded to halves, and the result is
-        rounded once.
+        rounded once; inputs are rounded to bytes before where that was asked for.
         """
         real = float64 if input.dtype is float64 else float32
         bias = None if self.bias is None else self.bias.to(real)
@@ -161,11 +161,18 @@ class WeightOnlyLinear(Module):
 
 def _in_bytes(x: Tensor, together: int) -> Tensor:
     """Numbers rounded to bytes, neighbours in steps of one size.  Shapes: f32 [..., k] -> the same."""
-    groups = x.reshape(*x.shape[:-1], x.shape[-1] // together, together)
-    greatest = ops.FUNCTIONS["amax"](ops.FUNCTIONS["abs"](groups), -1, True)
-    scale = ops.FUNCTIONS["clamp"](greatest, min=LEAST_SCALE) / MOST
-    steps = ops.FUNCTIONS["quantize_affine"](groups, scale, low=-MOST, dtype=int8)
+    steps, scale = _steps_of(x.reshape(*x.shape[:-1], x.shape[-1] // together, together))
     return (steps.to(float32) * scale).reshape(x.shape)
+
+
+def _steps_of(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The bytes that rows are rounded to, and the step of each.
+
+    Shapes: f32 [..., k] -> i8 [..., k], f32 [..., 1].
+    """
+    greatest = ops.FUNCTIONS["amax"](ops.FUNCTIONS["abs"](rows), -1, True)
+    scale = ops.FUNCTIONS["clamp"](greatest, min=LEAST_SCALE) / MOST
+    return ops.FUNCTIONS["quantize_affine"](rows, scale, low=-MOST, dtype=int8), scale
 
 
 class WeightOnlyConv(Module):
@@ -218,9 +225,7 @@ class DynamicLinear(Module):
     def forward(self, input: Tensor) -> Tensor:
         x = input.to(float32)
         rows = x if x.ndim > 1 else x.unsqueeze(0)
-        greatest = ops.FUNCTIONS["amax"](ops.FUNCTIONS["abs"](rows), -1, True)
-        scale = ops.FUNCTIONS["clamp"](greatest, min=LEAST_SCALE) / MOST
-        steps = ops.FUNCTIONS["quantize_affine"](rows, scale, low=-MOST, dtype=int8)
+        steps, scale = _steps_of(rows)
         total = ops.FUNCTIONS["int_matmul"](steps, self.weight.transpose(0, 1))
         y = total.to(float32) * scale * self.scale
         if self.bias is not None:

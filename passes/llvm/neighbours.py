@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...ir.errors import Unsayable
 from ...ir.kernel.form import Reduce, names
 from ...ir.kernel.scalar import Cast, Const, Expr, Op, Read
+from ..kernels.nibbles import BITS
 from ..schedules.steps import NEIGHBOURS
 from .writer import Point, Value
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .reductions import Reductions
 
 TURNED = -0x7F7F7F80  # 0x80808080: of four bytes the highest bit
-FOUR_BITS, ALL_FOUR = 15, 0x0F0F0F0F  # the lowest of a byte, and of four
+ALL_BITS = BITS * 0x01010101  # the lowest four bits of each of four bytes
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _factor(writer: Reductions, value: Expr) -> Factor | None:
         case Read():
             return Factor(value, writer.kernel.buffers[value.buffer].dtype)
         case Cast(dtype, Op("bit_and", (Op("shr", (Cast("i32", Read() as access), shift)), Const(mask)))):
-            return Factor(access, dtype, shift) if mask == FOUR_BITS and dtype in NEIGHBOURS else None
+            return Factor(access, dtype, shift) if mask == BITS and dtype in NEIGHBOURS else None
     return None
 
 
@@ -122,7 +123,7 @@ def _side(writer: Reductions, factor: Factor, point: Point, is_turned: bool = Fa
         value = writer.memo(("loaded", key), lambda: writer.splat(writer.load_pair(factor.access, point)))
         if factor.shift is not None:
             by = writer.splat(writer.emit(factor.shift, point))
-            value = writer.binary("and", writer.binary("lshr", value, by), ALL_FOUR)
+            value = writer.binary("and", writer.binary("lshr", value, by), ALL_BITS)
         return writer.binary("xor", value, TURNED) if is_turned else value
 
     shift = None if factor.shift is None else writer.key(factor.shift, point)

@@ -29,7 +29,7 @@ from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, const, coordinate, o
 from ...ir.kernel.substitute import Substitution
 from ..kernels.blocking import fresh, split_axis
 from ..kernels.collapse import collapsed
-from ..kernels.nibbles import table_of
+from ..kernels.nibbles import BITS, table_of
 from ..kernels.product import Product, is_zero, product_of
 from ..kernels.scales import split_scales
 from ..schedules.choose_product import goes_by_rows
@@ -69,7 +69,7 @@ QUAD = NEIGHBOURS["i8"]
 GROUPS = range(256, 63, -QUAD)  # points that are made whole together, where scales say nothing of groups
 FEWEST_POINTS = 16  # of a group that is worth its scales
 MOST_POINTS = 2**31 // (255 * 128)  # whose sum is an i32
-FOUR_BITS, HIGHEST = 0x0F, 0x80  # of a byte the lowest four, and the highest one
+HIGHEST = 0x80  # bit of a byte
 VECTORS = 2  # of a panel
 BLOCK = 8  # tiles of rows in a unit of work
 # So many bytes before they are wanted: 32.2 GB/s of 4 bits in place of 29.9 by 8 KiB (two threads of a Zen 4
@@ -202,7 +202,7 @@ def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: l
     number: Expr = read(buffer.name, index)
     if found.shift is not None:
         signs = "i8" if packing.target.quads_signed else "u8"
-        number = cast(op("bit_and", op("shr", cast(number, "i32"), found.shift), FOUR_BITS), signs)
+        number = cast(op("bit_and", op("shr", cast(number, "i32"), found.shift), BITS), signs)
     exprs = {found.rest: cast(number, "f32"), full.left: left.factor}
     stage = Substitution(exprs=exprs).stage(full.stage)
     stage = replace(stage, axes=(*those(*outer, quads, *halves), *digits, *those(quad)))

@@ -38,7 +38,7 @@ from ..schedules.steps import (
     pairs_at_once,
 )
 from .product_calls import by_columns, instead, lies_along, part_of, reads_of, sure
-from .program import Alias, Array, Call
+from .program import Array, Call
 from .side_by_side import Neighbours
 
 if TYPE_CHECKING:
@@ -166,14 +166,9 @@ def is_half(packing: Packing, call: Call, left: Expr) -> bool:
         return not left.bits and call.kernel.dtype_of(left.arg) == "bf16"
     if not isinstance(left, Read):
         return False
-    arrays = {b.name: a for a, b in zip(call.inputs, call.kernel.inputs, strict=True)}
-    array = arrays[left.buffer]
-    for step in reversed(packing.steps):
-        if array in step.outputs and isinstance(step, Alias):
-            array = step.inputs[0]
-        elif array in step.outputs:
-            return isinstance(step, Call) and _stores_halves(step, array)
-    return False
+    (array,) = packing.arrays_of(call, left, call.kernel)
+    made, shapes = packing.maker(array)
+    return made is not None and _stores_halves(made, shapes[-1])
 
 
 def _stores_halves(call: Call, array: Array) -> bool:

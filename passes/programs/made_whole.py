@@ -17,7 +17,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Buffer, Kernel, Reduce, Store, names
 from ...ir.kernel.scalar import Cast, Expr, Op, Read, cast, op, read, ref
 from ..kernels.blocking import fresh
-from .program import Alias, Array, Call
+from .program import Array, Call
 
 if TYPE_CHECKING:
     from .pack_matmuls import Packing
@@ -45,16 +45,10 @@ def made_whole(packing: Packing, call: Call, left: Expr) -> Whole | None:
         return None
     if not all(isinstance(part, Affine) for part in left.index):
         return None
-    passed = [next(a for a, b in zip(call.inputs, call.kernel.inputs, strict=True) if b.name == left.buffer)]
-    for step in reversed(packing.steps):
-        if passed[-1] not in step.outputs:
-            continue
-        if isinstance(step, Call):
-            return _stored(step, passed)
-        if not isinstance(step, Alias) or step.offset or step.inputs[0].size != passed[-1].size:
-            return None
-        passed.append(step.inputs[0])
-    return None
+    (array,) = packing.arrays_of(call, left, call.kernel)
+    made, shapes = packing.maker(array)
+    is_all = all(a.size == array.size for a in shapes)  # and no part of what was made
+    return _stored(made, shapes) if made is not None and is_all else None
 
 
 def _stored(call: Call, passed: list[Array]) -> Whole | None:

@@ -247,6 +247,16 @@ class Packing:
         read_here = {e.buffer for e in walk(expr) if isinstance(e, Read)}
         return [a for a, b in zip(call.inputs, flat.inputs, strict=True) if b.name in read_here]
 
+    def maker(self, array: Array) -> tuple[Call | None, list[Array]]:
+        """The call that makes an array, if one does, and the array under all the shapes that it has since."""
+        shapes = [array]
+        for step in reversed(self.steps):
+            if shapes[-1] in step.outputs:
+                if not isinstance(step, Alias):
+                    return (step if isinstance(step, Call) else None), shapes
+                shapes.append(step.inputs[0])
+        return None, shapes
+
     # ---- both factors along the sum
     def is_along(self, flat: Kernel, roles: Product) -> bool:
         """Whether both factors are contiguous along the one summed axis, which fills vectors."""

@@ -276,7 +276,7 @@ def test_a_digit_too_large_is_seen(monkeypatch):
 
 @NATIVE
 def test_halves_that_are_not_cut_out_are_seen(monkeypatch):
-    monkeypatch.setattr(neighbours, "ALL_FOUR", -1)
+    monkeypatch.setattr(neighbours, "ALL_BITS", -1)
     function, arrays, kept = layer(3, 33, 128, 64, "int4")
     with pytest.raises(AssertionError):
         same(function, arrays, HERE, kept, terms=128)

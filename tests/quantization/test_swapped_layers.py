@@ -124,7 +124,6 @@ def test_activations_in_bytes_are_multiplied_as_they_are(bits, group, rows):
     with lamina.no_grad():
         for found in (made(lamina.tensor(x)), *(traced(lamina.tensor(x)) for _ in range(3))):
             np.testing.assert_allclose(found.numpy(), wanted, rtol=0, atol=5e-5)
-    assert traced.explain(detail=True).count("bytes: i8") <= 1
     assert np.abs(wanted - (x @ weight.T + made.bias.numpy())).max() > 0.01  # and they do round
 
 
