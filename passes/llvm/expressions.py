@@ -15,6 +15,7 @@ from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, Si
 from ...ir.kernel.types import bits, is_floating, kind
 from ...ir.kernel.words import VOCABULARY
 from ..kernels.nibbles import table_of
+from ..kernels.rounded_bytes import RoundedByte, rounded_byte
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
 from .ranges import Name, Range
@@ -132,6 +133,9 @@ class Expressions(Writer, ABC):
             case Cast("f32", arg, False) if self.target.permutes and (table := table_of(arg)):
                 found = self.permuted(table[1], self.emit(table[0], point))
                 return self.cast(self.emit(arg, point), "f32") if found is None else found
+            case Cast() if self.target.rounds and (byte := rounded_byte(expr)):
+                made = self.rounded(byte, self.emit(byte.value, point))
+                return self.cast(self.emit(expr.arg, point), byte.dtype) if made is None else made
             case Cast(target, arg, as_bits):
                 value = self.emit(arg, point)
                 return self.bitcast(value, target) if as_bits else self.cast(value, target)
@@ -387,17 +391,37 @@ class Expressions(Writer, ABC):
         intrinsic, it is x86's own instruction, which does all of it.
         """
         if name := self.target.truncates.get(value.lanes) if (value.dtype, dtype) == ("f32", "i32") else None:
-            rest = []
-            if value.lanes == 16:  # what masked lanes hold, the mask, and the mode that is set
-                zero = Value("zeroinitializer", "i32", 16, 0)
-                rest = [zero, self.constant(-1, "i16"), self.constant(4, "i32")]
-            return self.ssa(self.call(name, type_of("i32", value.lanes), [value, *rest]), "i32", value.lanes)
+            return self.converted(name, value)
         limit = 2.0 ** (bits(dtype) - 1)
         result = self.convert("fptosi", value, dtype)
         least = self.like(result, -(1 << bits(dtype) - 1))
         for test, bound in (("fcmp oge", -limit), ("fcmp olt", limit)):
             result = self.select(self.test(test, value, bound), result, least)
         return result
+
+    def rounded(self, byte: RoundedByte, value: Value) -> Value | None:
+        """A float rounded and cut to a byte by one conversion; None where that would not give the same.
+
+        A NaN is the least i32, of which the lowest byte is 0: it is not to meet another bound, nor a step.
+        """
+        convert = self.target.rounds.get(value.lanes)
+        if convert is None or value.dtype != "f32" or (byte.zero and byte.low):
+            return None
+        value = self.extreme("min", [self.like(value, float(byte.high - byte.zero)), value])
+        if byte.low:
+            value = self.extreme("max", [self.like(value, float(byte.low)), value])
+        whole = self.converted(convert, value)
+        if not byte.low:
+            whole = self.extreme("max", [whole, self.like(whole, -byte.zero)])
+        return self.cast(self.binary("add", whole, byte.zero) if byte.zero else whole, byte.dtype)
+
+    def converted(self, name: str, value: Value) -> Value:
+        """An f32 as i32 by an intrinsic, which gives the least one for what doesn't fit, and for NaN."""
+        rest = []
+        if value.lanes == 16:  # what masked lanes hold, the mask, and the mode that is set
+            zero = Value("zeroinitializer", "i32", 16, 0)
+            rest = [zero, self.constant(-1, "i16"), self.constant(4, "i32")]
+        return self.ssa(self.call(name, type_of("i32", value.lanes), [value, *rest]), "i32", value.lanes)
 
     def widened(self, value: Value) -> Value:
         """bf16 is the upper half of an f32."""

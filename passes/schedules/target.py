@@ -232,8 +232,9 @@ class Target:
     allowed; "" for none.  byte_matrix: whether these take quads of bytes, too.
     quads: by lanes, the intrinsic that adds to each i32 the products of four bytes and as many i8;
     quads_signed: whether the former are i8 too, and not u8.  words: by lanes, the one that gives the products
-    of two i16 and their neighbours, added up.  truncates: by lanes, the one that makes i32 of f32, the least
-    of all of what does not fit.  permutes: the one that takes lanes of a vector of floats by an i32 for each.
+    of two i16 and their neighbours, added up.  truncates, rounds: by lanes, the one that makes i32 of f32,
+    towards zero or to nearest, the least of all of what does not fit.  permutes: the one that takes lanes of
+    a vector of floats by an i32 for each.
     narrow: the fields that are others of vectors of fewer lanes.
     core: what its code is chosen by.
     """
@@ -261,6 +262,7 @@ class Target:
     quads_signed: bool = False
     words: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
     truncates: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
+    rounds: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
     permutes: str = ""
     narrow: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     core: Core = field(default=ZEN5, hash=False, repr=False)
@@ -301,6 +303,9 @@ WORDS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "ll
 TRUNCATES = {4: "llvm.x86.sse2.cvttps2dq"}
 TRUNCATES_AVX = TRUNCATES | {8: "llvm.x86.avx.cvtt.ps2dq.256"}
 TRUNCATES_AVX512 = TRUNCATES_AVX | {16: "llvm.x86.avx512.mask.cvttps2dq.512"}
+ROUNDS = {4: "llvm.x86.sse2.cvtps2dq"}
+ROUNDS_AVX = ROUNDS | {8: "llvm.x86.avx.cvt.ps2dq.256"}
+ROUNDS_AVX512 = ROUNDS_AVX | {16: "llvm.x86.avx512.mask.cvtps2dq.512"}
 
 AVX512 = Target(
     "avx512",
@@ -316,6 +321,7 @@ AVX512 = Target(
     scalef="llvm.x86.avx512.mask.scalef.ps.512",
     words=WORDS,
     truncates=TRUNCATES_AVX512,
+    rounds=ROUNDS_AVX512,
     permutes="llvm.x86.avx512.permvar.sf.512",
     narrow={
         "registers": 16,
@@ -343,8 +349,11 @@ AVX2 = Target(
     has_halves=True,
     words=WORDS,
     truncates=TRUNCATES_AVX,
+    rounds=ROUNDS_AVX,
 )
-BASELINE = Target("baseline", 4, "x86-64-v2", attributes=_NARROW, words=WORDS, truncates=TRUNCATES)
+BASELINE = Target(
+    "baseline", 4, "x86-64-v2", attributes=_NARROW, words=WORDS, truncates=TRUNCATES, rounds=ROUNDS
+)
 # Every AArch64 has it.  It was run under emulation alone (tests/kernel/test_neon.py), and no core was
 # measured: code is chosen by the figures of a Zen 5.
 NEON = Target("neon", 4, "generic", platform=AARCH64, registers=32, has_fma=True, has_halves=True)
