@@ -52,7 +52,9 @@ class Pool:
         self._resize = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(
             library.address("lamina_pool_resize")
         )
-        self._enlist = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("lamina_pool_enlist"))
+        self._enlist = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(
+            library.address("lamina_pool_enlist")
+        )
         self._fork_join = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
             library.address("lamina_pool_fork_join")
         )
@@ -97,10 +99,11 @@ class Pool:
         with self._lock:
             self._resize(self.address, limit)
             while self.workers < limit - 1:
+                self._enlist(self.address, 1)
                 if not _thread(self._worker, self.address):  # the system has no more: with those there are
+                    self._enlist(self.address, -1)
                     self._resize(self.address, self.workers + 1)
                     return
-                self._enlist(self.address)
 
     def calibrate(self) -> None:
         """Measure what a fork and join costs now, and set the grain from it.

@@ -37,7 +37,7 @@ def text(interface: Interface, platform: Platform) -> str:
 declare ptr @{pool.PREFIX}_launch(ptr, ptr, ptr, i64, i64, i64)
 declare ptr @{pool.PREFIX}_worker(ptr)
 declare void @{pool.PREFIX}_resize(ptr, i32)
-declare void @{pool.PREFIX}_enlist(ptr)
+declare void @{pool.PREFIX}_enlist(ptr, i32)
 declare i32 @getpid()
 declare i32 @sched_yield()
 declare i32 @sigprocmask(i32, ptr, ptr)
@@ -104,7 +104,7 @@ each:
   %m.more = icmp ult i32 %m, %from.one
   br i1 %m.more, label %make, label %whole
 make:
-  call void @{pool.PREFIX}_enlist(ptr @{POOL})
+  call void @{pool.PREFIX}_enlist(ptr @{POOL}, i32 1)
   %place = getelementptr i64, ptr @lamina_threads, i32 %m
   %failed = call i32 @pthread_create(ptr %place, ptr null, ptr @{pool.PREFIX}_worker, ptr @{POOL})
   %m.next = add i32 %m, 1
@@ -113,7 +113,7 @@ make:
 made:
   br label %each
 short:
-  %less = atomicrmw sub ptr getelementptr (i8, ptr @{POOL}, i64 {pool.ALIVE}), i32 1 seq_cst
+  call void @{pool.PREFIX}_enlist(ptr @{POOL}, i32 -1)
   br label %restore
 whole:
   br label %restore

@@ -7,10 +7,12 @@ A program calls, through a pointer that stands in the pool itself,
 which does the units 0..units of a phase (see code.py) on at most `most` threads, the caller's own included,
 and returns when all are done.  The units are dealt out in chunks from one atomic word, the ticket:
 
-    [generation: 24 | chunks: 20 | next chunk: 20]
+    [generation: 22 | chunks: 14 | taken from the end: 14 | taken from the beginning: 14]
 
-Adding 1 to it claims a chunk and tells at the same time whether there is one, so a worker that comes late
-never sees the state of a launch that is over.  Nobody overwrites what a launch left (its entry, its
+Adding 1 to one of the last claims a chunk and tells at the same time whether there is one, so a worker that
+comes late never sees the state of a launch that is over.  The caller takes from the beginning, the first
+worker from the end, further ones from either: so what a thread reads in one launch is mostly what it wrote in
+the one before, and lies in its core's own caches.  Nobody overwrites what a launch left (its entry, its
 arguments) before all its chunks are done.  Workers look for a new ticket for a while, then sleep on a futex.
 A launch while another is running, from another Python thread, runs on its own thread alone.
 """
@@ -34,7 +36,9 @@ KEEN = 352  # i64: until this tick of the clock, workers without work only give 
 PLACE = 360  # i32: the processor that the last launch came from
 SIZE = 384
 
-MOST_CHUNKS = (1 << 20) - 1
+FIELD = 14  # bits of the ticket that count chunks, or threads that ask in vain for some more
+_MASK = (1 << FIELD) - 1
+MOST_CHUNKS = 1 << FIELD - 1
 # Chunks for each thread where there is work enough: a thread that is held up leaves the rest to the others.
 # Chunks of short work are no smaller than two pieces that are worth a thread: an MLP on eight inputs takes
 # 13.1 microseconds where they may be one, and 11.8 so (EPYC "Zen 5", 2026-11-28).
@@ -52,6 +56,13 @@ PATIENCE = 2000
 PROCESSORS = 1024  # that a mask of them has room for: on machines with more, a worker may run anywhere
 
 PREFIX = "lamina_pool"
+_COUNTS = f"""\
+  %begun = and i64 %ticket, {_MASK}
+  %over = lshr i64 %ticket, {FIELD}
+  %ended = and i64 %over, {_MASK}
+  %high = lshr i64 %ticket, {2 * FIELD}
+  %chunks = and i64 %high, {_MASK}
+  %taken = add i64 %begun, %ended"""
 _WAIT, _WAKE_UP = 128, 129  # what a futex is asked, private to the process
 
 
@@ -65,15 +76,17 @@ declare i32 @sched_getcpu()
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
-; Claim a chunk of the current launch and do it; false where none is left.
-define internal i1 @{PREFIX}_step(ptr %pool) nounwind {{
-  %ticket = atomicrmw add ptr %pool, i64 1 acquire
-  %number = and i64 %ticket, {MOST_CHUNKS}
-  %high = lshr i64 %ticket, 20
-  %chunks = and i64 %high, {MOST_CHUNKS}
-  %some = icmp ult i64 %number, %chunks
+; Claim a chunk of the launch, from its beginning or its end, and do it; false where none is left.
+define internal i1 @{PREFIX}_step(ptr %pool, i1 %from.end) nounwind {{
+  %claim = select i1 %from.end, i64 {1 << FIELD}, i64 1
+  %ticket = atomicrmw add ptr %pool, i64 %claim acquire
+{_COUNTS}
+  %some = icmp ult i64 %taken, %chunks
   br i1 %some, label %work, label %none
 work:
+  %below = sub i64 %chunks, %ended
+  %last = sub i64 %below, 1
+  %number = select i1 %from.end, i64 %last, i64 %begun
 {_load("entry", "ptr", ENTRY)}
 {_load("args", "ptr", ARGS)}
 {_load("units", "i64", UNITS)}
@@ -97,6 +110,8 @@ entry:
   %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
   %limit = getelementptr i8, ptr %pool, i64 {LIMIT}
 {_load("spin", "i64", SPIN)}
+{_load("others", "i32", ALIVE)}
+  %from.end = trunc i32 %others to i1  ; itself included: the first is odd
   br label %look
 look:
   %round = phi i64 [0, %entry], [0, %do], [0, %awake], [%next, %idle], [%next, %give]
@@ -104,7 +119,7 @@ look:
   %some = call i1 @{PREFIX}_open(i64 %t)
   br i1 %some, label %do, label %idle
 do:
-  %did = call i1 @{PREFIX}_step(ptr %pool)
+  %did = call i1 @{PREFIX}_step(ptr %pool, i1 %from.end)
   br i1 %did, label %do, label %look
 idle:
   {platform.pause}
@@ -233,10 +248,8 @@ end:
 
 ; Whether a ticket has a chunk that nobody has claimed.
 define internal i1 @{PREFIX}_open(i64 %ticket) alwaysinline nounwind {{
-  %number = and i64 %ticket, {MOST_CHUNKS}
-  %high = lshr i64 %ticket, 20
-  %chunks = and i64 %high, {MOST_CHUNKS}
-  %some = icmp ult i64 %number, %chunks
+{_COUNTS}
+  %some = icmp ult i64 %taken, %chunks
   ret i1 %some
 }}
 
@@ -302,7 +315,7 @@ fork:
   call void @{PREFIX}_begin(ptr %pool, ptr %entry, ptr %args, i64 %units, i64 %chunks)
   br label %share
 share:
-  %did = call i1 @{PREFIX}_step(ptr %pool)
+  %did = call i1 @{PREFIX}_step(ptr %pool, i1 0)
   br i1 %did, label %share, label %join
 join:
   call void @{PREFIX}_finish(ptr %pool, i64 %chunks)
@@ -322,8 +335,8 @@ define internal void @{PREFIX}_begin(
   %generation = load i64, ptr %counter, align 8
   %following = add i64 %generation, 1
   store i64 %following, ptr %counter, align 8
-  %top = shl i64 %following, 40
-  %middle = shl i64 %chunks, 20
+  %top = shl i64 %following, {3 * FIELD}
+  %middle = shl i64 %chunks, {2 * FIELD}
   %ticket = or i64 %top, %middle
   store atomic i64 %ticket, ptr %pool seq_cst, align 8
   %word = trunc i64 %following to i32
@@ -373,10 +386,10 @@ define void @{PREFIX}_resize(ptr %pool, i32 %limit) nounwind {{
   ret void
 }}
 
-; Note that a thread runs `worker`.
-define void @{PREFIX}_enlist(ptr %pool) nounwind {{
+; Note that so many threads more are to run `worker`: before they do, as it asks how many there are.
+define void @{PREFIX}_enlist(ptr %pool, i32 %more) nounwind {{
   %alive = getelementptr i8, ptr %pool, i64 {ALIVE}
-  %before = atomicrmw add ptr %alive, i32 1 seq_cst
+  %before = atomicrmw add ptr %alive, i32 %more seq_cst
   ret void
 }}
 
