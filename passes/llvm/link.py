@@ -18,6 +18,7 @@ import numpy as np
 
 from ...ir.dims import Dim
 from ...ir.errors import KernelError
+from ..programs.in_step import in_step
 from ..programs.memory_plan import MemoryPlan, verify
 from ..programs.plan_memory import plan_memory
 from ..programs.program import Array, Call, Program, Repeat
@@ -85,6 +86,8 @@ def link(
         return code.scratch
 
     program, checks = with_checks(program if sizes is None else program.at(sizes))
+    if not apart and not guard:
+        program = in_step(program, target)
     plan = verify(plan_memory(program, scratch, guard))
     main = Main(plan, codes, checks, entry, apart, guard, sizes)
     linked = _linked(main, [*texts])

@@ -34,10 +34,10 @@ from ..programs.memory_plan import (
 )
 from ..programs.program import Alias, Array, Call, Host, Repeat, Step, is_meeting
 from .code import Code
+from .in_turn import MEMCPY, in_turn, may_be_in_turn
 from .native_manifest import ARENA, FIRST, MOST, POOL, Native, Part, slot_of
 from .pool import LAUNCH, LIMIT
 
-MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 UMIN = "declare i64 @llvm.umin.i64(i64, i64)"
 # A thread that does runs of a loop takes the first lane that is free, and gives it back.
 LANES_TEXT = """\
@@ -196,6 +196,7 @@ class Main:
         self.functions: list[str] = []
         self.lines: list[str] = []
         self.tasks: list[_Task] = []  # that are yet to be written
+        self.latest: Call | None = None  # that of the last of these, where it may be joined by another
         self.words: list[str | int] = []  # of the part
         self.declared: dict[str, None] = {}
         self.width = self.count = 0
@@ -601,9 +602,30 @@ class Main:
             alone = phase.serial or phase.units == 1 and self.numbers is None
             time = (0, 0, ALONE) if alone else self.words_of(_whole(phase.nanoseconds))
             phases.append((phase.symbol, units, time))
-        if phases:
-            self.width = max(self.width, len(values))
-            self.tasks.append(_Task(tuple(values), tuple(phases)))
+        if not phases:
+            return
+        task, before = _Task(tuple(values), tuple(phases)), self.latest
+        self.latest = step
+        if step.in_step and self.tasks and before and before.outputs[0] in step.inputs:
+            if may_be_in_turn(self.codes[before], code):
+                task = self.together(before, step, (self.tasks.pop(), task))
+        self.width = max(self.width, len(task.values))
+        self.tasks.append(task)
+
+    def together(self, first: Call, second: Call, tasks: tuple[_Task, _Task]) -> _Task:
+        """Two tasks as one: units of each in turn."""
+        symbol, passing = f"{self.entry}_in_turn{len(self.bodies)}", second.in_step
+        assert passing is not None
+        (own,), (other,) = self.codes[first].phases, self.codes[second].phases
+        written = sum(array is not None for array in first.inputs)
+        read = second.inputs.index(first.outputs[0])
+        read -= second.inputs[:read].count(None)
+        self.declared[MEMCPY] = None
+        counts = len(tasks[0].values), len(tasks[1].values)
+        self.bodies.append(in_turn(symbol, (own.symbol, other.symbol), counts, (written, read), passing))
+        time = self.words_of(_whole(own.nanoseconds + other.nanoseconds))
+        values = (*tasks[0].values, *tasks[1].values)
+        return _Task(values, ((symbol, tasks[0].phases[0][1], time),))
 
     def launch(self, symbol: str, args: str, units: str, time: str, most: str) -> None:
         """Deal units out over threads."""

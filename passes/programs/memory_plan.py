@@ -11,7 +11,7 @@ plan_memory.py makes such plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -271,6 +271,15 @@ def overwrites(step: Step) -> Iterator[tuple[int, int]]:
         yield 0, 0
 
 
+def beside(steps: Sequence[Step], number: int) -> list[Array]:
+    """What the call before may still read and write while a step runs, if that is in step with it."""
+    step = steps[number]
+    if not isinstance(step, Call) or not step.in_step:
+        return []
+    before = next(one for one in reversed(steps[:number]) if not isinstance(one, Alias))
+    return [array for array in (*before.inputs, *before.outputs) if array is not None]
+
+
 def roots(program: Program) -> tuple[dict[Array, Array], dict[Array, Any]]:
     """For every array the one whose memory it has, itself or what it is an alias of, and from which of its
     bytes on.
@@ -373,6 +382,12 @@ class _Memory:
                 if array is not None and place is not None:
                     self.read(place, array, step.name)
             self.apart_in_step(step, inputs, outputs)
+            for array in beside(program.steps, number):
+                for place, made in zip(outputs, step.outputs, strict=True):
+                    if not self.apart(place, made.nbytes, plan.places[array], array.nbytes):
+                        raise self.refuse(
+                            f"{step.name} writes over what it is in step with", f"over: {array}"
+                        )
             if isinstance(step, Repeat):
                 verify(plan.bodies[step])
             if step in plan.scratch:

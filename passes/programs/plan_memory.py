@@ -27,6 +27,7 @@ from .memory_plan import (
     Move,
     Place,
     aligned,
+    beside,
     declared,
     failing,
     lanes_of,
@@ -96,6 +97,8 @@ class _Planner:
             for array in (*step.inputs, *step.outputs):
                 if array is not None:
                     self.last[self.root[array]] = number
+            for array in beside(self.steps, number):  # whose memory is nobody's yet when this one writes
+                self.last[self.root[array]] = min(number + 1, self.end)
         self.slots: dict[Array, _Slot] = {}
         for number, step in enumerate(self.steps):
             if is_meeting(step) and self.given(step) in self.fixed:

@@ -65,12 +65,27 @@ class Array:
         return f"%{self.name}: {self.type}"
 
 
+@dataclass(frozen=True)
+class Passing:
+    """What a unit of one call hands to one of another: memory of the thread that runs both (in_step.py).
+
+    strides: of each slow axis of units, its units, those of all faster ones, and how many bytes of the array
+    its blocks are apart.  nbytes: of what a unit writes, at most, from where its blocks begin.  before: so
+    many in front of that may be written, too.
+    """
+
+    strides: tuple[tuple[int, int, int], ...]
+    nbytes: int
+    before: int
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One kernel on arrays, in the order of its buffers.
 
     how: its schedule; None leaves that to the default of the target.  where: the user's file and line, where
-    known; it has no meaning to the program.
+    known; it has no meaning to the program.  in_step: each of its units runs right after that of the same
+    number of the call before, whose operands live until it is over.
     """
 
     kernel: Kernel
@@ -78,6 +93,7 @@ class Call:
     outputs: tuple[Array, ...]
     how: Schedule | None = None
     where: tuple[str, int] | None = None
+    in_step: Passing | None = None
 
     @property
     def name(self) -> str:
