@@ -6,6 +6,7 @@ The public face hands names on and defines nothing: ops stand in ir/ops, what ru
 from . import autograd, data, distributions, func, nn, optim, runtime
 from .facade import (
     _C,
+    accelerator,
     amp,
     backends,
     compiler,
@@ -25,7 +26,7 @@ from .facade import (
     utils,
 )
 from .facade import future as __future__
-from .facade.absent import Event, Stream, accelerator, export, mps, mtia, xpu
+from .facade.absent import export, mps, mtia, xpu
 from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
@@ -34,6 +35,7 @@ from .facade.private import _utils, storage, version
 from .facade.private import config as __config__
 from .facade.root import *  # noqa: F403 - and what is made of ops and modules
 from .facade.settings import *  # noqa: F403 - and what programs tell the process
+from .facade.streams import Event, Stream
 from .func import vmap
 from .ir.dtypes import DType as dtype
 from .ir.dtypes import (

@@ -13,6 +13,8 @@ from copy import deepcopy
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.pretended_gpus import count, is_pretended
+from ..ir.types import Device
 from ..nn.module import Module
 from ..runtime import Tensor
 from ..runtime.compound import Compound
@@ -38,8 +40,8 @@ class DistributedDataParallel(Module, Joinable):
     `module`, so that keys in `state_dict()` begin with that.
 
     Raises ArgumentValueError before init_process_group, for a module without parameters that require
-    gradients, with such that ranks have parts of, and for device_ids; DistributedError where the ranks have
-    different modules.
+    gradients, with such that ranks have parts of, and for device_ids, but for one pretended GPU;
+    DistributedError where the ranks have different modules.
     """
 
     def __init__(
@@ -65,10 +67,16 @@ class DistributedDataParallel(Module, Joinable):
         super().__init__()
         if not isinstance(module, Module):
             raise ArgumentError(f"DistributedDataParallel(module): a Module, not {type(module).__name__}")
-        if device_ids or output_device is not None:
+        if (device_ids or output_device is not None) and not count():
             raise ArgumentValueError(
                 f"DistributedDataParallel(device_ids={device_ids}, output_device={output_device}): must be "
                 "None for a module on the CPU"
+            )
+        ids = [_index(device) for device in device_ids or ()]
+        if len(ids) > 1:
+            raise ArgumentValueError(
+                f"DistributedDataParallel(device_ids={device_ids}): a rank has one device",
+                "device_ids=[rank]",
             )
         if mixed_precision is not None:
             raise ArgumentValueError("DistributedDataParallel(mixed_precision): use autocast in the module")
@@ -78,7 +86,8 @@ class DistributedDataParallel(Module, Joinable):
             raise ArgumentValueError("DistributedDataParallel(process_group): this process is not in it")
         self.module = module
         self.process_group: ProcessGroup = found
-        self.dim, self.device_ids, self.output_device = dim, None, None
+        self.dim, self.device_ids = dim, ids or None
+        self.output_device = (ids or [None])[0] if output_device is None else _index(output_device)
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
         self.require_backward_grad_sync = self._divides_by_all = True
@@ -213,6 +222,11 @@ class DistributedDataParallel(Module, Joinable):
         memo[id(self)] = made = type(self).__new__(type(self))
         made.__setstate__(deepcopy(self.__getstate__(), memo), self.process_group)
         return made
+
+
+def _index(device: Any) -> int | None:
+    """The index of a pretended GPU; None for the CPU.  Raises DeviceError."""
+    return place.index if is_pretended(place := Device(device)) else None
 
 
 class _Shadow(JoinHook):

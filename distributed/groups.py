@@ -10,8 +10,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..ir import meeting
+from ..ir import meeting, pretended_gpus
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DistributedError
+from ..ir.types import Device
 from ..runtime.changes import advance_objects
 from . import rendezvous
 from .local import need_one_machine
@@ -149,7 +150,7 @@ def init_process_group(
     """Join all ranks of this job; every process of it calls this first.
 
     backend: "mpi"; "gloo" means the same; "local" too, of ranks on one machine alone (local.py); "nccl"
-    joins the ranks' GPUs, by addresses alone (nccl.py).
+    joins the ranks' GPUs, by addresses alone (nccl.py), and is "mpi" where GPUs are pretended.
     Processes that mpiexec, srun or `python -m lamina launch` started meet through that.  Others, with RANK,
     WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun leaves them, or with
     `init_method="tcp://host:port"` or "file:///path", rank and world_size, meet there; one without any of
@@ -313,7 +314,7 @@ def _backend(name: str | None) -> str:
         if one in _BACKENDS and device in ("", "cpu"):
             return one
     if asked in ("nccl", "cuda:nccl"):
-        return "nccl"
+        return "mpi" if pretended_gpus.count() else "nccl"
     raise ArgumentValueError(f"the backend {name!r}: one of {', '.join(_BACKENDS)}, nccl")
 
 
@@ -339,8 +340,8 @@ def is_gloo_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """False: tensors are on the CPU."""
-    return False
+    """Whether backend="nccl" moves tensors: where GPUs are pretended, and then it is MPI."""
+    return pretended_gpus.count() > 0 and is_available()
 
 
 def is_initialized() -> bool:
@@ -469,8 +470,8 @@ class Backend(str):
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """The backend that groups of tensors on a device take: "gloo", which is MPI."""
-    return "gloo"
+    """The backend of groups with tensors on a device: "gloo", "nccl" on a pretended GPU; both are MPI."""
+    return "nccl" if pretended_gpus.count() and Device(device).type == "cuda" else "gloo"
 
 
 def get_pg_count() -> int:

@@ -92,16 +92,10 @@ _DEVICE = {
     "max_memory_allocated": _none, "memory_reserved": _none, "is_bf16_supported": _no,
 }  # fmt: skip
 _NO_DEVICE = "there is no such device"
-_NO_STREAMS = "eager runs on the CPU, in order"
-Stream, Event = (kind(name, "", _NO_STREAMS) for name in ("Stream", "Event"))
 xpu = _room("xpu", _NO_DEVICE, "Stream", "Event", "device", **_DEVICE)
 mps = _room("mps", _NO_DEVICE, current_allocated_memory=_none, driver_allocated_memory=_none, **_DEVICE)
 mtia = _room("mtia", _NO_DEVICE, **_DEVICE)
 hpu, npu, mlu, musa = (_room(name, _NO_DEVICE, **_DEVICE) for name in ("hpu", "npu", "mlu", "musa"))
-accelerator = _Absent(
-    "accelerator", "eager runs on the CPU", is_available=_no, device_count=_none,
-    current_accelerator=lambda check_available=False: None, synchronize=_nothing,
-)  # fmt: skip
 
 _LATER = "this part of it is not built"
 PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors when they are used")

@@ -1,6 +1,7 @@
 """Mixed precision under PyTorch's names: `autocast`, custom functions in it, and GradScaler, for the CPU.
 
-For "cuda", which is not there, they warn and do nothing, as PyTorch's do without it.
+For "cuda", which is not there, they warn and do nothing, as PyTorch's do without it.  Where GPUs are
+pretended (ir/pretended_gpus.py), "cuda" is the CPU with float16 for a default: the two have one state.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..ir.dtypes import DType, bfloat16, float16
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError
+from ..ir.types import placed
 from ..runtime import Tensor, modes, no_grad, tensor
 from ..runtime.autocasting import cast_to
 from ..runtime.refusal import refusing_methods
@@ -28,6 +30,15 @@ def _need_device(device_type: Any) -> None:
         raise ArgumentValueError(f"device_type must be a str, not {type(device_type).__name__}")
     if device_type not in DEVICES:
         raise GradError(f"autocast: {device_type!r:.60} is no device type; those are {', '.join(DEVICES)}")
+
+
+def _is_here(device_type: str) -> bool:
+    """Whether tensors lie on that type of device: the CPU, or a name of it."""
+    return placed(device_type).type == "cpu"
+
+
+def _unless_default(dtype: DType, device_type: str) -> DType | None:
+    return None if dtype is _FAST[device_type] else dtype
 
 
 class autocast(modes._Mode):
@@ -49,20 +60,22 @@ class autocast(modes._Mode):
             raise ArgumentError(f"autocast: dtype must be a lamina dtype, not {type(dtype).__name__}")
         self._cache_enabled = True if cache_enabled is None else cache_enabled
         self._enabled = bool(enabled)
-        if self._enabled and device_type != "cpu":
+        here = _is_here(device_type)
+        if self._enabled and not here:
             warnings.warn(
                 f"autocast({device_type!r}) does nothing: there is no such device here", stacklevel=2
             )
             self._enabled = False
         elif self._enabled and self.fast_dtype not in (bfloat16, float16):
             warnings.warn(
-                f"autocast('cpu') does nothing: it knows bfloat16 and float16, not {self.fast_dtype.name}",
+                f"autocast({device_type!r}) does nothing: it knows bfloat16 and float16, not "
+                f"{self.fast_dtype.name}",
                 stacklevel=2,
             )
             self._enabled = False
         self._changes = {}
-        if device_type == "cpu":
-            other = None if self.fast_dtype is bfloat16 else self.fast_dtype
+        if here:
+            other = _unless_default(self.fast_dtype, device_type)
             self._changes = {"autocast": self.fast_dtype if self._enabled else None, "autocast_dtype": other}
 
     def __enter__(self) -> autocast:
@@ -89,13 +102,13 @@ def is_autocast_available(device_type: str) -> bool:
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether this thread is inside of an enabled autocast block for a device type."""
     _need_device(device_type)
-    return device_type == "cpu" and modes.local.autocast is not None
+    return modes.local.autocast is not None and _is_here(device_type)
 
 
 def get_autocast_dtype(device_type: str) -> DType:
     """The low precision of the block that this thread is in, or else what a block would have."""
     _need_device(device_type)
-    return (modes.local.autocast_dtype if device_type == "cpu" else None) or _FAST[device_type]
+    return (modes.local.autocast_dtype if _is_here(device_type) else None) or _FAST[device_type]
 
 
 def set_autocast_enabled(device_type: str, enabled: bool) -> None:
@@ -103,9 +116,9 @@ def set_autocast_enabled(device_type: str, enabled: bool) -> None:
     _need_device(device_type)
     if not isinstance(enabled, bool):
         raise ArgumentError(f"set_autocast_enabled(enabled): must be a bool, not {type(enabled).__name__}")
-    if device_type == "cpu":
+    if _is_here(device_type):
         _outlives("set_autocast_enabled")
-        modes.update(autocast=get_autocast_dtype("cpu") if enabled else None)
+        modes.update(autocast=get_autocast_dtype(device_type) if enabled else None)
 
 
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
@@ -113,9 +126,9 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     _need_device(device_type)
     if dtype not in (bfloat16, float16):
         raise ArgumentError(f"set_autocast_dtype(dtype): must be bfloat16 or float16, not {dtype!r:.60}")
-    if device_type == "cpu":
+    if _is_here(device_type):
         _outlives("set_autocast_dtype")
-        modes.update(autocast_dtype=None if dtype is _FAST["cpu"] else dtype)
+        modes.update(autocast_dtype=_unless_default(dtype, device_type))
         if modes.local.autocast is not None:
             modes.update(autocast=dtype)
 
@@ -196,7 +209,7 @@ class GradScaler:
         backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
     ):  # fmt: skip
         self._device, self._enabled = device, enabled
-        if enabled and device != "cpu":
+        if enabled and not (device in DEVICES and _is_here(device)):
             warnings.warn("GradScaler does nothing: there is no CUDA device here", stacklevel=2)
             self._enabled = False
         if self._enabled and not (growth_factor > 1.0 and backoff_factor < 1.0):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
 from ..ir.errors import ArgumentError
+from ..ir.pretended_gpus import count
 
 
 def get_cpu_capability() -> str:
@@ -51,6 +52,7 @@ cudnn = _absent(
     version=lambda: None,
 )
 cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
+vars(cuda).update(is_built=lambda: count() > 0)  # programs ask before they ask for devices
 mps = _absent("mps", is_macos_or_newer=lambda major, minor: False)
 opt_einsum = _absent("opt_einsum", enabled=True, strategy="auto")
 cpu = ModuleType("lamina.backends.cpu", "What the CPU can do.")

@@ -11,6 +11,7 @@ from ..runtime import function, modes
 from . import (
     _C,
     absent,
+    accelerator,
     amp,
     backends,
     compiler,
@@ -59,7 +60,7 @@ MODULES: dict[str, ModuleType] = {
     "_utils": private._utils,
     "_higher_order_ops": flow,
     "_higher_order_ops.associative_scan": flow,
-    "accelerator": absent.accelerator,
+    "accelerator": accelerator,
     "amp": amp,
     "amp.autocast_mode": amp,
     "amp.grad_scaler": amp,

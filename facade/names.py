@@ -13,7 +13,7 @@ from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DeviceError, DTypeError
 from ..ir.shapes import broadcast_shapes as common_shape
 from ..ir.shapes import result_dtype, scalar_dtype
-from ..ir.types import CPU, Device, type_of
+from ..ir.types import CPU, Device, placed, type_of
 from ..runtime import Size, Tensor, modes
 from ..runtime.conversion import device_of
 from ..runtime.layouts import Layout as layout
@@ -159,7 +159,7 @@ class _Typed(type):
         return isinstance(x, Tensor) and x.dtype is cls.dtype
 
     def __call__(cls, *args: Any, device: Any = None) -> Tensor:
-        if device is not None and (place := Device(device)) != CPU:
+        if device is not None and (place := placed(device)) != CPU:
             raise DeviceError(f"{cls.__name__}(device=…): it makes tensors on the CPU, not on {place}")
         return Tensor(*args, dtype=cls.dtype)
 

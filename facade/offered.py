@@ -66,10 +66,6 @@ REASONS = (
         "a part that nn and nn.functional are made of: call those",
     ),
     (
-        r"Tensor\.(pin_memory|record_stream)",
-        "memory is this process's alone",
-    ),
-    (
         r"utils\.data\.(\w*DataPipe|DataChunk|functional_datapipe|\w*_validation\w*|\w*deterministic\w*)",
         "data pipes are not PyTorch's way any more: datasets and loaders are here",
     ),

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentValueError, LaminaError, ShapeError
+from ..ir.pretended_gpus import count
 from ..ir.types import Device
 from ..nn.functional import alpha_dropout, conv_tbc, feature_alpha_dropout, grid_sample, rrelu
 from ..nn.utils.reparametrize import norm_but
@@ -152,8 +153,9 @@ def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_
 
 
 def get_device_module(device: Any = None) -> Any:
-    """The room of a kind of device, `torch.cpu` unless given."""
-    return import_module(f"{__package__}.{Device(device or 'cpu').type}")
+    """The room of a kind of device; unless given, the accelerator's, or `torch.cpu` without one."""
+    place = Device(device or ("cuda" if count() else "cpu"))
+    return import_module(f"{__package__}.{place.type}")
 
 
 class OutOfMemoryError(LaminaError, RuntimeError):

@@ -16,6 +16,7 @@ from .dims import Dim
 from .dtypes import DType, dtype_named, float32, float64
 from .errors import ArgumentError, DeviceError, ShapeError
 from .locks import fork_safe_lock
+from .pretended_gpus import is_index, is_pretended
 
 Shape = tuple[int | Dim, ...]
 
@@ -33,15 +34,22 @@ _TWOS = (2,) * RANK
 
 
 class Device:
-    """Where a value lives: a kind ("cpu", "cuda") and, for accelerators, an index."""
+    """Where a value lives: a kind ("cpu", "cuda") and, for accelerators, an index.
+
+    A number alone is the accelerator of that index, where GPUs are pretended (pretended_gpus.py).
+    """
 
     __slots__ = ("type", "index", "blocks")  # blocks: those that `with device:` opened (runtime/meta.py)
 
     blocks: tuple
+    index: int | None
 
-    def __init__(self, type: str | Device, index: int | None = None):
+    def __init__(self, type: str | Device | int, index: int | None = None):
         if isinstance(type, Device):
             type, index = type.type, type.index
+        elif is_index(type) and type >= 0:
+            index = int(type)
+            type = "cuda"
         spelled = re.fullmatch(r"(cpu|cuda|meta)(?::(\d+))?", type) if isinstance(type, str) else None
         if not spelled or (index is not None and spelled[2]):
             shown = repr(type) if isinstance(type, str) else f"a {type.__class__.__name__}"
@@ -67,6 +75,12 @@ class Device:
 
 
 CPU = Device("cpu")
+
+
+def placed(device: Any) -> Device:
+    """The device that a name means: the CPU for one that is pretended.  Raises DeviceError."""
+    place = Device(device)
+    return CPU if is_pretended(place) else place
 
 
 class Type:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.pretended_gpus import is_index
 from ..ir.types import Device
 from ..runtime import Parameter, Tensor, modes, ops
 from ..runtime.compound import Compound
@@ -726,7 +727,7 @@ def destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]
             dtype = as_dtype(arg)
         elif isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, (str, Device)):
+        elif isinstance(arg, (str, Device)) or is_index(arg):
             device = arg
         elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
             raise ArgumentError(f"Module.to: takes a device, a dtype or a tensor, not {type(arg).__name__}")

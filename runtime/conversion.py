@@ -11,7 +11,8 @@ from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, GradError, ShapeError
 from ..ir.op import REGISTRY
-from ..ir.types import CPU, Device, type_of
+from ..ir.pretended_gpus import is_index
+from ..ir.types import CPU, Device, placed, type_of
 from . import modes, ops
 from .calls import eager
 from .dispatch import INSTEAD
@@ -144,7 +145,7 @@ def _to(
             dtype = arg
         elif isinstance(arg, str) and arg in dtypes.NAMES:
             raise ArgumentError(f"to({arg!r}): a dtype is no string", f"lamina.{arg} is that dtype")
-        elif isinstance(arg, (str, Device)):
+        elif isinstance(arg, (str, Device)) or is_index(arg):
             device = arg
         elif isinstance(arg, Tensor):
             dtype, device = arg._meta.dtype, arg._meta.device
@@ -164,10 +165,9 @@ def device_of(device: Any) -> Device | None:
     """The device that is asked for, one that is there: the CPU or META.  Raises DeviceError."""
     if device is None:
         return None
-    place = Device(device)
-    if place.type == "meta":
+    if placed(device).type == "meta":
         return META
-    require_cpu(place)
+    require_cpu(device)
     return CPU
 
 
@@ -190,8 +190,8 @@ def _moved(self: Tensor, place: Device, dtype: DType) -> Tensor:
 
 def require_cpu(device: Any) -> None:
     """Refuse a device that is not there.  Raises DeviceError."""
-    if device is not None and Device(device) != CPU and Device(device).type != "cpu":
-        raise DeviceError(f"there is no device {Device(device)} here", "use device='cpu'")
+    if device is not None and (place := placed(device)).type != "cpu":
+        raise DeviceError(f"there is no device {place} here", "use device='cpu'")
 
 
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
@@ -275,15 +275,27 @@ def _cpu(self: Tensor) -> Tensor:
     return _to(self, CPU) if self._meta.device is not CPU else self
 
 
-def _cuda(self: Tensor, device: Any = None) -> Tensor:
-    """The tensor on a CUDA device.  Raises DeviceError where there is none."""
+def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """The tensor on a CUDA device: itself on one that is pretended.  Raises DeviceError for others."""
+    require_cpu("cuda" if device is None else device)
+    return _cpu(self)
+
+
+def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """The tensor, where a pretended device reads the same memory.  Raises DeviceError without one."""
     require_cpu("cuda" if device is None else device)
     return self
+
+
+def _record_stream(self: Tensor, s: Any) -> None:
+    """Keep the memory until a stream is done, which it is.  Raises DeviceError without a pretended device."""
+    require_cpu("cuda")
 
 
 METHODS: dict[str, Any] = {
     "item": _item, "tolist": _tolist, "__bool__": _truth, "is_nonzero": lambda self: _truth(self),
     "__int__": _number(int), "__float__": _number(float), "__complex__": _number(complex),
     "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "cpu": _cpu, "cuda": _cuda,
+    "pin_memory": _pin_memory, "record_stream": _record_stream,
     "type": _type, "type_as": lambda self, other: _to(self, other._meta.dtype),
 }  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError
 from ..ir.op import Op
+from ..ir.pretended_gpus import count
 from ..ir.types import Device
 from .calls import eager
 from .modes import CHANGED, local
@@ -47,7 +48,7 @@ def factory(op: Op) -> Callable:
             require_flag(op.name, "requires_grad", requires_grad)
         for name, allowed in _IGNORED.items() if kwargs else ():
             value = kwargs.pop(name, allowed[0])
-            if value not in allowed:
+            if value not in allowed and not (name == "pin_memory" and value is True and count()):
                 if name != "layout" or op.name not in _NOTHING or not str(value).startswith("sparse"):
                     raise ArgumentError(f"{op.name}({name}=…) is not supported")
                 layout = value

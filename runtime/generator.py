@@ -15,7 +15,7 @@ import numpy as np
 from ..ir.dtypes import int64, uint8
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.locks import fork_safe_lock
-from ..ir.types import CPU, Device, type_of
+from ..ir.types import CPU, placed, type_of
 from . import modes
 from .tensor import Tensor, wrap
 
@@ -45,7 +45,7 @@ class Generator:
     """A source of random numbers with a seed and a position of its own."""
 
     def __init__(self, device: Any = "cpu"):
-        self.device = Device(device)
+        self.device = placed(device)
         if self.device != CPU:
             raise ArgumentError(f"Generator(device): there is no device {self.device} here", "use 'cpu'")
         self._seed, self._offset = 67280421310721, 0
@@ -155,9 +155,12 @@ def set_rng_state(state: Tensor) -> None:
 
 
 class fork_rng:
-    """Give the default generator its state back at the end of a `with` block."""
+    """Give the default generator its state back at the end of a `with` block.
 
-    def __init__(self, devices: Any = None, enabled: bool = True):
+    devices, device_type: taken, and mean nothing, as there is one generator.
+    """
+
+    def __init__(self, devices: Any = None, enabled: bool = True, *, device_type: str = "cuda"):
         self._enabled = enabled
 
     def __enter__(self) -> None:

@@ -28,8 +28,8 @@ from ..ir.dtypes import (
     over,
     uint8,
 )
-from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
-from ..ir.types import Device, type_of
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError, ShapeError
+from ..ir.types import CPU, Device, placed, type_of
 from ..ir.views import row_major
 from . import modes
 from .creation import line_of_storage, mapped
@@ -69,7 +69,7 @@ class TypedStorage:
         if dtype is not None and self.kind is not None:
             raise ArgumentError(f"{type(self).__name__}(dtype): it holds {self.kind.name}: use TypedStorage")
         dtype = dtype or self.kind or default_dtype()
-        if device is not None and Device(str(device)).type != "cpu":
+        if device is not None and placed(str(device)).type != "cpu":
             raise ArgumentError(f"{type(self).__name__}(device): storages lie on the CPU, not {device}")
         if wrap_storage is not None:
             if args or not isinstance(wrap_storage, UntypedStorage):
@@ -151,6 +151,12 @@ class TypedStorage:
 
     def cpu(self) -> TypedStorage:
         """This."""
+        return self
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        """This, on a device that is pretended.  Raises DeviceError for others."""
+        if (place := placed("cuda" if device is None else device)) != CPU:
+            raise DeviceError(f"there is no device {place} here", "storages lie on the CPU")
         return self
 
     @classmethod

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.errors import DeviceError
 from ..ir.op import Op
-from ..ir.types import CPU, Device, Type, type_of
+from ..ir.types import CPU, Device, Type, placed, type_of
 from . import modes
 
 META = Device("meta")
@@ -63,7 +63,7 @@ def strides(kind: Type) -> tuple[int, ...]:
 
 class _making_at(modes._Mode):
     def __init__(self, place: Device):
-        self._place = place
+        self._place = place = placed(place)
         self._changes = {"device": None if place == CPU else place}
 
     def clone(self) -> modes._Mode:
@@ -72,7 +72,7 @@ class _making_at(modes._Mode):
 
 def _enter(self: Device) -> Device:
     """Make new tensors on this device for the length of a block.  Raises DeviceError."""
-    if self.type not in ("cpu", "meta"):
+    if placed(self).type not in ("cpu", "meta"):
         raise DeviceError(f"there is no device {self} here", "use device='cpu'")
     block = _making_at(self)
     self.blocks = (*getattr(self, "blocks", ()), block)

@@ -16,7 +16,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeError
-from ..ir.types import CPU, Device, Type, type_of
+from ..ir.types import CPU, Device, Type, placed, type_of
 from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of, shown
@@ -106,7 +106,7 @@ class Tensor:
 
         Tensor(x) of a tensor is a view of it, of its own dtype.  Raises ArgumentError.
         """
-        if device is not None and Device(device).type != "cpu":
+        if device is not None and placed(device).type != "cpu":
             raise ArgumentError(f"Tensor(device={device}): takes 'cpu' alone", "lamina.zeros(…, device=…)")
         kind = (dtype or dtypes.default_dtype()).numpy
         sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ...ir.errors import ArgumentError, ArgumentValueError, DeviceError
-from ...ir.types import Type, type_of
+from ...ir.types import Type, placed, type_of
 from ...nn.module import Module
 from ...runtime import Tensor, backward, enable_grad, no_grad, ops
 from ..data_parallel import DistributedDataParallel
@@ -44,7 +44,7 @@ class PipelineStage:
     ):
         if not isinstance(submodule, Module):
             raise ArgumentError(f"PipelineStage(submodule): a Module, not {type(submodule).__name__}")
-        if device is not None and str(device).partition(":")[0] != "cpu":
+        if device is not None and placed(device).type != "cpu":
             raise DeviceError(f"PipelineStage(device={device!r}): tensors are on the CPU", 'device="cpu"')
         found = default_group() if group is None else resolved(group)
         if found is None:

@@ -16,7 +16,7 @@ from ..kernel import scalar
 from ..op import Op, Traits, define
 from ..sample import Operand, Sample, sample, unary_samples
 from ..shapes import sizes_of
-from ..types import CPU, Device, Type, type_of
+from ..types import CPU, Device, Type, placed, type_of
 
 Number = bool | int | float | complex
 
@@ -31,7 +31,7 @@ def _dtype(op: str, dtype: Any) -> DType:
 
 
 def _device(device: Any) -> Device:
-    return CPU if device is None else Device(device)
+    return CPU if device is None else placed(device)
 
 
 def _sizes(op: str, sizes: tuple) -> tuple:
@@ -352,7 +352,7 @@ LIKE = Traits(elementwise=True, movement=True)
 def _like_attrs(op: str, dtype: Any, device: Any) -> dict[str, Any]:
     return {
         "dtype": None if dtype is None else _dtype(op, dtype),
-        "device": None if device is None else Device(device),
+        "device": None if device is None else placed(device),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from math import log as log_of
 from math import pi
 from typing import Any
@@ -14,6 +13,7 @@ from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import REGISTRY, composite
 from ..sample import binary_samples
 from ..warned import sizes_told, warn
+from ..where import frames_of_ours
 from .activation import logsigmoid
 from .arithmetic import abs
 from .cast import dtype_of
@@ -62,16 +62,8 @@ def _tell_broadcast(op: str, input: Any, target: Any) -> None:
         warn(
             f"{op}: input {one} and target {other} broadcast, and every element is compared with "
             "several. Please ensure they have the same size.",
-            stacklevel=_frames_of_ours() + 1,
+            stacklevel=frames_of_ours() + 1,
         )
-
-
-def _frames_of_ours() -> int:
-    """How many frames of the package stand between the user's line and here, the caller's among them."""
-    frame, count = sys._getframe(1), 0
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == __name__.split(".")[0]:
-        frame, count = frame.f_back, count + 1
-    return count
 
 
 # Distances

@@ -15,7 +15,7 @@ from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import broadcast_shapes, common_device
-from ..types import CPU, Device, Type, type_of
+from ..types import CPU, Device, Type, placed, type_of
 from .cast import dtype_of
 from .create import fits
 from .getitem import is_mask
@@ -270,7 +270,7 @@ def _triangle_places(name: str, words: str, find: Any) -> Any:
     def bind(row, col, offset=0, *, dtype=int64, device=None):
         if row < 0 or col < 0:
             raise ArgumentValueError(f"{name}: row and col can't be negative: {row}, {col}")
-        device = CPU if device is None else Device(device)
+        device = CPU if device is None else placed(device)
         return (), {"row": row, "col": col, "offset": offset, "dtype": dtype, "device": device}
 
     bind.__doc__ = f"Give the places on and {words} a diagonal of a matrix: row numbers, then column numbers."

@@ -54,7 +54,7 @@ class PackedSequence(PackedSequence_):
         return self.to("cpu", *args, **kwargs)
 
     def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """Refuse: there is no such device.  Raises DeviceError."""
+        """The same on a CUDA device.  Raises DeviceError, as there is none, unless it is pretended."""
         return self.to("cuda", *args, **kwargs)
 
     def pin_memory(self) -> PackedSequence:

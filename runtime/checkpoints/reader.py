@@ -21,7 +21,7 @@ import numpy as np
 from ...ir import dtypes
 from ...ir.dtypes import DType
 from ...ir.errors import ArgumentError, DeviceError
-from ...ir.types import Device, type_of
+from ...ir.types import Device, placed, type_of
 from ..memory_view import TypedStorage, UntypedStorage, memory_of
 from ..meta import META
 from ..meta import array as nothing
@@ -65,7 +65,7 @@ def located(map_location: Place, storage: TypedStorage, location: str) -> TypedS
             raise OfCaller(error) from error
         if moved is not None:
             return moved
-    place = Device(wanted).type if wanted.partition(":")[0] in ("cpu", "meta", "cuda") else wanted
+    place = placed(wanted).type if wanted.partition(":")[0] in ("cpu", "meta", "cuda") else wanted
     if place == "meta":
         kind = type_of(storage.dtype, (len(storage),), META)
         return _typed(wrap(nothing(kind), kind), storage.dtype)
@@ -86,7 +86,7 @@ def _typed(line: Tensor, dtype: DType) -> TypedStorage:
 def check_place(map_location: Place) -> None:
     """Refuse what says of no storage where it goes.  Raises ArgumentError, DeviceError."""
     if isinstance(map_location, (str, Device)):
-        if Device(map_location).type == "cuda":
+        if placed(map_location).type == "cuda":
             raise DeviceError(f"there is no device {Device(map_location)} here", "use map_location='cpu'")
     elif map_location is not None and not isinstance(map_location, Mapping) and not callable(map_location):
         raise ArgumentError(

@@ -62,6 +62,9 @@ REVIEWED = {
         "runtime/generator.py",
         "fork_rng",
     ): "tests/runtime/test_interrupts.py; it changes nothing when it is entered",
+    ("facade/streams.py", "Stream"): "a StreamContext, which it holds",
+    ("facade/streams.py", "StreamContext"): "names of the CPU, by which nothing is computed",
+    ("facade/streams.py", "device"): "names of the CPU, by which nothing is computed",
     ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
     ("profiler/sessions.py", "record_function"): "what is open ends with what it is in",
     (

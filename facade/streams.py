@@ -1,0 +1,222 @@
+"""Streams, events and the current device of GPUs that are pretended (ir/pretended_gpus.py).
+
+Eager calls are done when they return, so that streams order nothing and events note the time.  Without
+pretended GPUs nothing here can be made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import Any, NoReturn
+
+from ..ir.errors import ArgumentValueError, DeviceError
+from ..ir.pretended_gpus import REMEDY, count
+from ..ir.types import Device, placed
+from ..runtime import modes
+
+NONE = "there is no CUDA device here"
+
+
+class _Chosen(threading.local):
+    """What this thread chose: the current device, and by device a stream."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.streams: dict[int, Stream] = {}
+
+
+chosen = _Chosen()
+_numbers = itertools.count(1)  # of streams; 0 is the default one
+
+
+def _current() -> int:
+    _tell()
+    return chosen.index
+
+
+def _tell() -> None:
+    """Tell a recorder of a run: when what it recorded runs again, nobody asks for a device or chooses one."""
+    if modes.CHANGED:
+        modes.tell("refuse", "the current device was asked for or chosen")
+
+
+def refuse(call: str) -> NoReturn:
+    """Raise DeviceError for what asks for a device."""
+    raise DeviceError(
+        f"cuda.{call}(): {NONE}",
+        "choose the device by asking: 'cuda' if lamina.cuda.is_available() else 'cpu'",
+        REMEDY,
+    )
+
+
+def index_of(device: Any, call: str) -> int:
+    """The index of a pretended GPU, the current one's for None and negative numbers.  Raises DeviceError."""
+    if not count():
+        refuse(call)
+    if device is None or (isinstance(device, int) and device < 0):
+        return _current()
+    place = Device(device)
+    if place.type != "cuda":
+        raise ArgumentValueError(f"cuda.{call}(device): a device of cuda, not {place}")
+    placed(place)  # or there are not so many
+    return _current() if place.index is None else place.index
+
+
+class _Pretended:
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        if not count():
+            raise ArgumentValueError(f"Lamina has no torch.cuda.{cls.__name__}: {NONE}", REMEDY)
+        return super().__new__(cls)
+
+
+class Stream(_Pretended):
+    """A queue of a device's work, which is done before it would be queued.  Raises ArgumentValueError."""
+
+    def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None):
+        self.device_index = index_of(device, "Stream")
+        self.device = Device("cuda", self.device_index)
+        self.stream_id = next(_numbers) if stream_id is None else stream_id
+        self.priority, self.cuda_stream = priority, self.stream_id
+        self._blocks: list[StreamContext] = []
+
+    def query(self) -> bool:
+        """Whether its work is done: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait_event(self, event: Event) -> None:
+        """Return at once: what came before the event is done."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Return at once: what that stream was given is done."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event, a new one unless given, that notes now."""
+        event = Event(enable_timing=True) if event is None else event
+        event.record(self)
+        return event
+
+    def __enter__(self) -> Stream:
+        self._blocks.append(StreamContext(self))
+        self._blocks[-1].__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks.pop().__exit__(*error)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.device_index, self.stream_id) == (
+            other.device_index,
+            other.stream_id,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.device_index, self.stream_id))
+
+    def __repr__(self) -> str:
+        return f"<lamina.cuda.Stream device={self.device} cuda_stream={self.stream_id:#x}>"
+
+
+class Event(_Pretended):
+    """A point in time, between two of which `elapsed_time` tells the milliseconds."""
+
+    def __init__(
+        self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False,
+        interprocess: bool = False,
+    ):  # fmt: skip
+        self.device = Device("cuda", index_of(device, "Event"))
+        self._timed, self._at = enable_timing, None
+
+    _at: float | None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Note the time."""
+        if modes.CHANGED:
+            modes.tell("refuse", "an event noted the time")
+        self._at = time.perf_counter()
+
+    def query(self) -> bool:
+        """Whether what came before it is done: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Return at once."""
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another.
+
+        Raises ArgumentValueError unless both have enable_timing=True and were recorded.
+        """
+        if not (self._timed and end_event._timed):
+            raise ArgumentValueError("elapsed_time: both events need enable_timing=True")
+        if self._at is None or end_event._at is None:
+            raise ArgumentValueError("elapsed_time: both events must be recorded before")
+        return (end_event._at - self._at) * 1e3
+
+
+class StreamContext(_Pretended):
+    """Make a stream the current one, and its device, for a block; None changes nothing."""
+
+    def __init__(self, stream: Stream | None):
+        self.stream = stream
+        self._before: tuple[int, dict[int, Stream]] | None = None
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before = chosen.index, {**chosen.streams}
+            set_stream(self.stream)
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            chosen.index, chosen.streams = self._before
+
+
+class device(_Pretended):
+    """Make a device the current one for a block; None and negative numbers change nothing."""
+
+    def __init__(self, device: Any):
+        self.idx = index_of(device, "device")
+
+    def __enter__(self) -> None:
+        self.prev_idx, chosen.index = _current(), self.idx
+
+    def __exit__(self, *error: object) -> None:
+        chosen.index = self.prev_idx
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Make a stream the current one of its device, and that the current device."""
+    if stream is not None:
+        _tell()
+        chosen.index = stream.device_index
+        chosen.streams[stream.device_index] = stream
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The stream that is used without another.  Raises DeviceError without a device."""
+    return Stream(index_of(device, "default_stream"), stream_id=0)
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream in use.  Raises DeviceError without a device."""
+    _tell()
+    index = index_of(device, "current_stream")
+    return chosen.streams.get(index) or default_stream(index)
+
+
+def set_device(device: Any) -> None:
+    """Choose this thread's current device; a negative number changes nothing.  Raises DeviceError."""
+    _tell()
+    chosen.index = index_of(device, "set_device")
+
+
+def current_device() -> int:
+    """The index of this thread's current device.  Raises DeviceError without one."""
+    return index_of(None, "current_device")
