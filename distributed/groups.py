@@ -119,7 +119,7 @@ class _Carrier:
 
     def start(self, kind: str, attrs: Any, inputs: Any, outputs: Any, ahead: bool = False) -> Any:
         flight = channel_of(attrs["group"], kind).start(kind, attrs, inputs, outputs)
-        return followed(Work(flight), outputs[0].nbytes) if ahead else flight
+        return followed(Work(flight), outputs[0].nbytes) if ahead and flight.goes_ahead else flight
 
 
 def channel_of(ranks: tuple[int, ...], name: str) -> Channel:

@@ -25,6 +25,7 @@ from mpi4py import MPI  # noqa: E402
 from ..ir.errors import DistributedError  # noqa: E402
 from ..ir.meeting import got_before  # noqa: E402
 from ..runtime.memory import address  # noqa: E402
+from ..runtime.threads import get_num_threads  # noqa: E402
 from . import rendezvous  # noqa: E402
 from .board import PART, Board  # noqa: E402
 from .environment import FAILED, WATCHED  # noqa: E402
@@ -70,10 +71,20 @@ class Flight:
     ):
         self.channel, self.text, self.requests, self.of = channel, text, requests, of
         self.begun, self.nbytes = time.perf_counter_ns(), nbytes
-        self.eager_for = EAGER + nbytes / BYTES_A_SECOND
+        channel.world.under_way += nbytes
         self.after, self.keep, self.count = after, keep, channel.count
         self.error: BaseException | None = None
         self.done = False
+
+    @property
+    def goes_ahead(self) -> bool:
+        """Whether looks at it while this rank computes are worth a core's time.
+
+        They are for messages, which somebody may wait for already, with ranks on other machines, and where a
+        core has nothing else to do.
+        """
+        channel = self.channel
+        return self.of is not None or len(channel.near) + 1 < channel.size or channel.world.has_idle_core
 
     @classmethod
     def over(cls, channel: Channel, text: str) -> Flight:
@@ -100,6 +111,7 @@ class Flight:
         """Put what arrived where it belongs."""
         if not self.done:
             self.done = True
+            self.channel.world.under_way -= self.nbytes
             if self.channel.world.log is not None:
                 self.channel.world.log.append((self.begun, time.perf_counter_ns(), self.nbytes))
             after, self.after, self.keep, self.requests = self.after, None, None, []
@@ -109,6 +121,7 @@ class Flight:
     def __del__(self) -> None:
         """Hold the memory of what nobody waits for any more until MPI is through with it."""
         if not self.done and self.requests and not MPI.Is_finalized():
+            self.channel.world.under_way -= self.nbytes
             _LEFT[:] = [one for one in _LEFT if not _is_through(one[0])]
             _LEFT.append((self.requests, self.keep))
 
@@ -118,7 +131,8 @@ class Flight:
             raise self.error
         limit = self.channel.timeout if timeout is None else timeout
         try:
-            wait(self.arrived, self.eager_for, lambda waited: self.channel.look(self, waited, limit))
+            eager_for = EAGER + self.channel.world.under_way / BYTES_A_SECOND  # all go on at each look
+            wait(self.arrived, eager_for, lambda waited: self.channel.look(self, waited, limit))
         except DistributedError as error:
             self.error = error
             raise
@@ -444,9 +458,21 @@ class World:
         segments.unlink({n for n in segments.mapped(self.process) if n.startswith("mpich_shm_")})
         self.numbers, self.numbers_among = 0, dict[tuple[int, ...], int]()
         self.trouble: str | None = None
+        # Where this rank may run, and how many ranks compute there: who is bound to cores has them alone.
+        self.cores = len(os.sched_getaffinity(0))
+        self.sharers = 1 if self.cores < (os.cpu_count() or 1) else len(near)
+        self.under_way = 0  # bytes of collectives and messages
+        self.looks_ahead: bool | None = None  # whatever cores there are, if somebody says so
         self.log: list[tuple[int, int, int]] | None = None  # when what went began and came, and its bytes
         self.is_sound = True  # no collective was left undone
         self.channel = Channel(self, comm, tuple(range(self.size)), self.number(), timeout)
+
+    @property
+    def has_idle_core(self) -> bool:
+        """Whether the ranks of this machine leave a core idle that this one may run on while they compute."""
+        if self.looks_ahead is None:
+            return self.sharers * get_num_threads() < self.cores
+        return self.looks_ahead
 
     def number(self) -> int:
         """The next number of a group; all ranks count alike."""

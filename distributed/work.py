@@ -205,7 +205,7 @@ PROGRESS = Progress()
 
 
 def followed(work: Work, nbytes: int) -> Work:
-    """The work, which is looked at while nobody waits for it, where it takes more than an instant."""
-    if nbytes >= FOLLOWED:
+    """The work, which is looked at while nobody waits for it, where that takes no core from who computes."""
+    if nbytes >= FOLLOWED and work._flight.goes_ahead:
         PROGRESS.follow(work)
     return work
