@@ -453,7 +453,8 @@ def _meet(part: Meet) -> Callable[[Frame, Arrays], None]:
     def run(frame: Frame, everything: Arrays) -> None:
         timing = modes.local.timing
         event = None if timing is None else timing.begin(f"begin.{name}")
-        flight = start(frame.view(part.input, everything), frame.view(part.output, everything))
+        made = frame.view(part.output, everything)
+        flight = start(made if part.input == part.output else frame.view(part.input, everything), made)
         if flight is not None:
             frame.flights[part.number] = flight
         if event is not None:
