@@ -6,7 +6,6 @@ The public face hands names on and defines nothing: ops stand in ir/ops, what ru
 from . import autograd, data, distributions, func, nn, optim, runtime
 from .facade import (
     _C,
-    accelerator,
     amp,
     backends,
     compiler,

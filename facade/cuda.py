@@ -11,10 +11,10 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from ..ir.pretended_gpus import count as device_count
-from ..runtime.allowance import machine_memory
 from . import streams
 from .absent import kind
 from .amp import of_cuda as amp
@@ -143,7 +143,11 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """A device's free and whole memory in bytes, the machine's.  Raises DeviceError without a device."""
     index_of(device, "mem_get_info")
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), machine_memory()
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _machine_memory()
+
+
+def _machine_memory() -> int:
+    return import_module("..runtime.allowance", __package__).machine_memory()  # which few ask for
 
 
 # ---- what they are -----------------------------------------------------------------------------------------
@@ -175,7 +179,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 def get_device_properties(device: Any = None) -> _Properties:
     """What a device has.  Raises DeviceError without one."""
     index = index_of(device, "get_device_properties")
-    return _Properties(get_device_name(index), *CAPABILITY, machine_memory(), os.cpu_count() or 1)
+    return _Properties(get_device_name(index), *CAPABILITY, _machine_memory(), os.cpu_count() or 1)
 
 
 def synchronize(device: Any = None) -> None:

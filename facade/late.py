@@ -23,6 +23,7 @@ else:  # whose module loads five more, for nothing that is used here
 ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.
 ROOMS = {
+    "accelerator": "facade.accelerator",
     "ao": "facade.ao",
     "ao.quantization": "quantization",
     "array_api": "array_api",

@@ -11,7 +11,6 @@ from ..runtime import function, modes
 from . import (
     _C,
     absent,
-    accelerator,
     amp,
     backends,
     compiler,
@@ -60,7 +59,6 @@ MODULES: dict[str, ModuleType] = {
     "_utils": private._utils,
     "_higher_order_ops": flow,
     "_higher_order_ops.associative_scan": flow,
-    "accelerator": accelerator,
     "amp": amp,
     "amp.autocast_mode": amp,
     "amp.grad_scaler": amp,

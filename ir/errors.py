@@ -7,6 +7,9 @@ Python would.  One reason is one class here, so each is both.
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 LONGEST = 4000  # characters of one line of an error: whatever it is about, it can be read
 
 
@@ -98,3 +101,12 @@ class Unsayable(KernelError):
 
 class DistributedError(LaminaError):
     """What went wrong between processes: ranks that don't agree, one that is gone, one that does not come."""
+
+
+def frames_of_ours() -> int:
+    """How many frames of the package stand between the user's line and here, the caller's among them."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == __name__.split(".")[0]:
+        frame, count = frame.f_back, count + 1
+    return count

@@ -11,8 +11,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, TypeGuard
 
-from .errors import ArgumentValueError, DeviceError
-from .where import frames_of_ours
+from .errors import ArgumentValueError, DeviceError, frames_of_ours
 
 if TYPE_CHECKING:
     from .types import Device

@@ -5,9 +5,7 @@ It has no meaning to passes, which hand it on; so it says of what they made what
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from types import FrameType
 
 
 class Where(tuple[str, int]):
@@ -45,12 +43,3 @@ def within(where: tuple[str, int] | None) -> str:
 def origins(where: tuple[str, int] | None) -> frozenset[int]:
     """The numbers that a place stands for."""
     return where.origins if isinstance(where, Where) else frozenset()
-
-
-def frames_of_ours() -> int:
-    """How many frames of the package stand between the user's line and here, the caller's among them."""
-    frame: FrameType | None = sys._getframe(1)
-    count = 0
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == __name__.split(".")[0]:
-        frame, count = frame.f_back, count + 1
-    return count

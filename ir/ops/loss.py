@@ -9,11 +9,10 @@ from typing import Any
 from ..dims import same
 from ..dtypes import int64
 from ..elementwise import elementwise
-from ..errors import ArgumentValueError, DTypeError, ShapeError
+from ..errors import ArgumentValueError, DTypeError, ShapeError, frames_of_ours
 from ..op import REGISTRY, composite
 from ..sample import binary_samples
 from ..warned import sizes_told, warn
-from ..where import frames_of_ours
 from .activation import logsigmoid
 from .arithmetic import abs
 from .cast import dtype_of

@@ -23,10 +23,10 @@ import enum
 import os
 import site
 import sys
-import sysconfig
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib import import_module
 from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -193,6 +193,7 @@ def _of_lamina(module: str, name: str) -> tuple[Any, str]:
 @cache
 def _libraries() -> tuple[str, ...]:
     """Where the standard library and what was installed lie."""
+    sysconfig = import_module("sysconfig")  # which few checkpoints want
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     paths |= {*site.getsitepackages(), site.getusersitepackages()}
     return tuple(os.path.join(os.path.realpath(path), "") for path in paths if path)
