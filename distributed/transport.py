@@ -296,7 +296,8 @@ class Channel:
                 if test():
                     return
             look = Flight(self, text, [], 0, None, None)
-            wait(test, EAGER + array.nbytes / BYTES_A_SECOND, lambda s: self.look(look, s, self.timeout))
+            eager_for = EAGER + (self.world.under_way + array.nbytes) / BYTES_A_SECOND
+            wait(test, eager_for, lambda s: self.look(look, s, self.timeout))
         except MPI.Exception as error:
             raise self.failed(text, error) from None
 

@@ -60,32 +60,6 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing: there is none."""
 
 
-def _alone(*_: Any, **__: Any) -> NoReturn:
-    """Refuse: there is no group of processes."""
-    raise ArgumentValueError(
-        "Default process group has not been initialized: Lamina runs in one process",
-        "ask is_initialized() first",
-    )
-
-
-def _refusing(room: str, instead: str, *names: str) -> dict[str, Any]:
-    """Functions that programs import ahead of time, refused where they are called."""
-
-    def one(name: str) -> Any:
-        def refuse(*_: Any, **__: Any) -> NoReturn:
-            raise ArgumentValueError(f"torch.{room}.{name}(): {instead}", "ask is_available() first")
-
-        refuse.__name__ = refuse.__qualname__ = name
-        refuse.__doc__ = f"Refused: {instead}."
-        return refuse
-
-    return {name: one(name) for name in names}
-
-
-def _as_it_is(fn: Any = None, *_: Any, **__: Any) -> Any:
-    return fn
-
-
 _DEVICE = {
     "is_available": _no, "device_count": _none, "empty_cache": _nothing, "synchronize": _nothing,
     "manual_seed": _nothing, "manual_seed_all": _nothing, "is_initialized": _no, "memory_allocated": _none,

@@ -60,6 +60,12 @@ def test_a_wait_is_eager_for_all_that_is_on_its_way(tmp_path):
             one.wait()
         assert world.under_way == 0
         assert eager[0] >= 2 * (4 << 20) / transport.BYTES_A_SECOND
+        work = dist.all_reduce(large, async_op=True)
+        transport.QUICK = 0  # so that one that is waited for at once comes to a wait
+        eager.clear()
+        dist.all_reduce(small)
+        assert eager[0] >= (4 << 20) / transport.BYTES_A_SECOND
+        work.wait()
         works = [dist.all_reduce(large, async_op=True), dist.all_reduce(small, async_op=True)]
         del works[0]  # nobody waits for it any more
         assert world.under_way == 64
