@@ -8,6 +8,7 @@ run.  A note is written and read without a lock: the count, which makes it valid
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import struct
@@ -20,11 +21,13 @@ GROUPS, NOTE = 32, 256  # notes of a rank, one for each group; bytes of a note
 PART = 64 + GROUPS * NOTE
 _HEAD = struct.Struct("QQ")  # process, whether it has left
 _NOTE = struct.Struct("QQQQ")  # group, fingerprint, bytes of the text, and behind it the count
-_TEXT = NOTE - _NOTE.size
+NOTE_HEAD = _NOTE.size
+_TEXT = NOTE - NOTE_HEAD
 
 
 @cache
-def _noted(text: str) -> tuple[int, bytes]:
+def note_of(text: str) -> tuple[int, bytes]:
+    """What stands in a note for a text: its fingerprint, and as much of it as fits."""
     data = text.encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little"), data[:_TEXT]
 
@@ -39,31 +42,36 @@ class Board:
         self.memory, self.ranks, self.rank = memory, ranks, rank
         self.parts = {r: n * PART for n, r in enumerate(ranks)}
         self.own = self.parts[rank]
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         memory[self.own : self.own + PART] = bytes(PART)
         _HEAD.pack_into(memory, self.own, os.getpid(), 0)
 
+    def place(self, rank: int, group: int) -> int:
+        """Where in the memory a rank's note for a group is."""
+        return self.parts[rank] + 64 + group % GROUPS * NOTE
+
     def note(self, group: int, count: int, text: str) -> None:
         """Say that this rank comes to the collective `text`, the `count`-th of a group."""
-        fingerprint, data = _noted(text)
-        at = self.own + 64 + group % GROUPS * NOTE
+        fingerprint, data = note_of(text)
+        at = self.place(self.rank, group)
         _NOTE.pack_into(self.memory, at, group, fingerprint, len(data), 0)
-        self.memory[at + _NOTE.size : at + _NOTE.size + len(data)] = data
+        self.memory[at + NOTE_HEAD : at + NOTE_HEAD + len(data)] = data
         struct.pack_into("Q", self.memory, at + 24, count)
 
     def read(self, rank: int, group: int) -> tuple[int, int, str] | None:
         """The count, fingerprint and text of what a rank noted last for a group; None where there is none."""
-        at = self.parts[rank] + 64 + group % GROUPS * NOTE
+        at = self.place(rank, group)
         noted, fingerprint, length, count = _NOTE.unpack_from(self.memory, at)
         if noted != group or not count:
             return None
-        text = bytes(self.memory[at + _NOTE.size : at + _NOTE.size + min(length, _TEXT)])
+        text = bytes(self.memory[at + NOTE_HEAD : at + NOTE_HEAD + min(length, _TEXT)])
         if _NOTE.unpack_from(self.memory, at)[3] != count:
             return None  # it is being written
         return count, fingerprint, text.decode("utf-8", "replace")
 
     def compare(self, ranks: Iterable[int], group: int, count: int, text: str) -> None:
         """Raise DistributedError if one of these ranks noted another collective as the `count`-th."""
-        fingerprint = _noted(text)[0]
+        fingerprint = note_of(text)[0]
         offset = 64 + group % GROUPS * NOTE
         for rank in ranks:
             noted, other, _, at = _NOTE.unpack_from(self.memory, self.parts[rank] + offset)
@@ -76,6 +84,15 @@ class Board:
                         f"rank {rank}: {known[2]}",
                         "every rank of a group calls the same collectives, in one order, with equal shapes",
                     )
+
+    def have_come(self, ranks: Iterable[int], group: int, count: int) -> bool:
+        """Whether each of these ranks has noted a group's `count`-th collective, or one after it."""
+        offset = 64 + group % GROUPS * NOTE
+        for rank in ranks:
+            noted, _, _, at = _NOTE.unpack_from(self.memory, self.parts[rank] + offset)
+            if noted != group or at < count:
+                return False
+        return True
 
     def leave(self) -> None:
         """Say that this rank meets nobody any more."""

@@ -24,23 +24,26 @@ from mpi4py import MPI  # noqa: E402
 
 from ..ir.errors import DistributedError  # noqa: E402
 from ..ir.meeting import got_before  # noqa: E402
-from ..runtime.memory import address  # noqa: E402
+from ..runtime.memory import address, quick_address  # noqa: E402
 from ..runtime.threads import get_num_threads  # noqa: E402
 from . import rendezvous  # noqa: E402
 from .arrays import NUMBERS  # noqa: E402
-from .board import PART, Board  # noqa: E402
+from .board import PART, Board, note_of  # noqa: E402
 from .environment import FAILED, WATCHED  # noqa: E402
 from .launching import segments  # noqa: E402
-from .waiting import QUICK, wait  # noqa: E402
+from .waiting import wait  # noqa: E402
+from .without_python import DIFFER, native, plan_of  # noqa: E402
 from .work import PROGRESS  # noqa: E402
 
 EAGER, BYTES_A_SECOND = 200e-6, 0.5e9  # how long a wait is eager: at least, and for so many bytes
+SOON = 8  # looks of many, before more is made of a wait
 STOPPED = 5.0  # seconds after which a rank that is stopped is not waited for
 
 _OPS = {
     "sum": MPI.SUM, "avg": MPI.SUM, "product": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX,
     "band": MPI.BAND, "bor": MPI.BOR, "bxor": MPI.BXOR,
 }  # fmt: skip
+_NATIVE = native(MPI.__file__)
 Arrays = tuple[np.ndarray, ...]
 After = Callable[[], None] | None
 _LEFT: list[tuple[list[Any], Any]] = []  # requests that nobody waits for, and what they read and write
@@ -51,6 +54,24 @@ def _is_through(requests: list[Any]) -> bool:
         return MPI.Request.Testall(requests)
     except MPI.Exception:  # of messages that nobody asks for
         return True
+
+
+def _looks_at(request: MPI.Request) -> Callable[[], bool] | None:
+    """What looks at a request several times, gives way in between, and says whether it is done.
+
+    It raises MPI's exceptions, as `request.Test` does.  None where only Python can.
+    """
+    if _NATIVE is None:
+        return None
+    look, place = _NATIVE.look, MPI._addressof(request)
+
+    def often(request: MPI.Request = request) -> bool:  # which lives for as long as its address is known
+        found = look(place)
+        if found > 1:
+            raise MPI.Exception(found - 2)
+        return found == 1
+
+    return often
 
 
 class Flight:
@@ -108,6 +129,27 @@ class Flight:
             self.finish()
         return there
 
+    @property
+    def often(self) -> Callable[[], bool] | None:
+        """What asks as `arrived` does, many times; None where that is `arrived` itself."""
+        if len(self.requests) != 1:
+            return None
+        look = _looks_at(self.requests[0])
+        if look is None:
+            return None
+
+        def often() -> bool:
+            try:
+                there = look()
+            except MPI.Exception as error:
+                self.error = self.channel.failed(self.text, error)
+                raise self.error from None
+            if there:
+                self.finish()
+            return there
+
+        return often
+
     def finish(self) -> None:
         """Put what arrived where it belongs."""
         if not self.done:
@@ -133,7 +175,13 @@ class Flight:
         limit = self.channel.timeout if timeout is None else timeout
         try:
             eager_for = EAGER + self.channel.world.under_way / BYTES_A_SECOND  # all go on at each look
-            wait(self.arrived, eager_for, lambda waited: self.channel.look(self, waited, limit))
+            wait(
+                self.arrived,
+                eager_for,
+                lambda waited: self.channel.look(self, waited, limit),
+                often=self.often,
+                all_came=None if self.of is not None else self.channel.all_came,
+            )
         except DistributedError as error:
             self.error = error
             raise
@@ -145,6 +193,10 @@ class Message(Flight):
     def __init__(self, *flight: Any, **more: Any):
         *flight, self.seen = flight
         super().__init__(*flight, **more)
+
+    @property
+    def often(self) -> None:  # who sent how much is asked for with each look
+        return None
 
     def arrived(self) -> bool:
         if self.done:
@@ -187,15 +239,19 @@ class Channel:
         self.near = tuple([r for r in ranks if r in board.parts and r != world.rank])
         self.count = 0
         self.broken: DistributedError | None = None
-        self.texts: dict[tuple, str] = {}
+        self.plans: dict[tuple, tuple[str, int, object]] = {}  # of what is combined in place
         self.checked = False  # each call is compared on all ranks, on other machines too
 
     # ---- agreement
-    def begin(self, text: str) -> None:
-        """Note that this rank comes to its next collective.  Raises DistributedError where others differ."""
+    def need_sound(self) -> None:
+        """Raise DistributedError where the others can't be met any more."""
         self.world.need_alive()
         if self.broken is not None:
             raise DistributedError("the ranks of this group did not agree before", str(self.broken))
+
+    def begin(self, text: str) -> None:
+        """Note that this rank comes to its next collective.  Raises DistributedError where others differ."""
+        self.need_sound()
         self.count += 1
         self.world.board.note(self.number, self.count, text)
         self.compare(text)
@@ -230,6 +286,10 @@ class Channel:
                 "the ranks don't agree on a collective of their group",
                 *[f"rank {r}: {one.partition(' ')[2]}" for r, one in zip(self.ranks, said, strict=True)],
             )
+
+    def all_came(self) -> bool:
+        """Whether the ranks of this machine have begun all collectives of the group that this one has."""
+        return self.world.board.have_come(self.near, self.number, self.count)
 
     def look(self, flight: Flight, waited: float, limit: float) -> None:
         """Raise DistributedError where a wait of so many seconds is in vain."""
@@ -290,30 +350,53 @@ class Channel:
         if got_before("all_reduce", {"reduce": reduce, "group": self.ranks}, array):
             return
         text, (request,) = self._begun_over(array, reduce)
-        test = request.Test
-        try:
-            for _ in range(QUICK):
-                if test():
-                    return
-            look = Flight(self, text, [], 0, None, None)
-            eager_for = EAGER + (self.world.under_way + array.nbytes) / BYTES_A_SECOND
-            wait(test, eager_for, lambda s: self.look(look, s, self.timeout))
-        except MPI.Exception as error:
-            raise self.failed(text, error) from None
+        if _NATIVE is not None and self.world.log is None:
+            look, place = _NATIVE.look, MPI._addressof(request)
+            for _ in range(SOON):
+                if found := look(place):
+                    if found == 1:
+                        return
+                    raise self.failed(text, MPI.Exception(found - 2))
+        Flight(self, text, [request], array.nbytes, None, array).wait()
 
     def _begun_over(self, array: np.ndarray, reduce: str) -> tuple[str, list[Any]]:
-        """Begin to combine an array of numbers in place: the text of that, and its request.
+        """Begin to combine a dense array of numbers in place: the text of that, and its request.
 
         Between kernels each line costs ten times what it does in a loop, as nothing of it is in the caches.
         """
         key = array.dtype, array.shape, reduce
-        if (text := self.texts.get(key)) is None:
-            text = self.texts[key] = _spelled("all_reduce", {"reduce": reduce}, array)
-        self.begin(text)
-        try:
-            return text, [self.comm.Iallreduce(MPI.IN_PLACE, array, _OPS[reduce])]
-        except MPI.Exception as error:
-            raise self.failed(text, error) from None
+        if (known := self.plans.get(key)) is None:
+            known = self.plans[key] = self._planned(array, reduce)
+        text, plan, _ = known
+        if not plan or self.checked:
+            self.begin(text)
+            try:
+                return text, [self.comm.Iallreduce(MPI.IN_PLACE, array, _OPS[reduce])]
+            except MPI.Exception as error:
+                raise self.failed(text, error) from None
+        self.need_sound()
+        self.count += 1
+        request = MPI.Request()
+        code = _NATIVE.begin(plan, self.count, quick_address(array), MPI._addressof(request))
+        if code == DIFFER:
+            self.compare(text)
+        elif code:
+            raise self.failed(text, MPI.Exception(code))
+        return text, [request]
+
+    def _planned(self, array: np.ndarray, reduce: str) -> tuple[str, int, object]:
+        """The text of a collective, its plan's address (0 where MPI is called by Python), what keeps that."""
+        text = _spelled("all_reduce", {"reduce": reduce}, array)
+        kind = MPI._typedict.get(array.dtype.char)
+        if _NATIVE is None or kind is None or array.size >= 1 << 31:
+            return text, 0, None
+        board = self.world.board
+        fingerprint, letters = note_of(text)
+        notes = [board.address + board.place(r, self.number) for r in (self.world.rank, *self.near)]
+        handles = [MPI._handleof(one) for one in (kind, _OPS[reduce], self.comm)]
+        words = [notes[0], self.number, fingerprint, 0, 0, _NATIVE.all_reduce, int(MPI.IN_PLACE), array.size]
+        words += [*handles, len(notes) - 1, *notes[1:]]
+        return text, *plan_of(words, letters)
 
     def _all_reduce(self, input: np.ndarray, output: np.ndarray, reduce: str, **_: Any) -> tuple:
         wide, after = self._summing(input, output, reduce)

@@ -49,9 +49,9 @@ def test_a_wait_is_eager_for_all_that_is_on_its_way(tmp_path):
         world = dist.groups.need_world()
         world.looks_ahead = False
         eager, before = [], transport.wait
-        def wait(arrived, eager_for, *rest):
+        def wait(arrived, eager_for, *rest, **more):
             eager.append(eager_for)
-            before(arrived, eager_for, *rest)
+            before(arrived, eager_for, *rest, **more)
         transport.wait = wait
         small, large = lamina.ones(16), lamina.ones(1 << 20)
         works = [dist.all_reduce(x, async_op=True) for x in (small, large, large.clone())]
@@ -61,7 +61,7 @@ def test_a_wait_is_eager_for_all_that_is_on_its_way(tmp_path):
         assert world.under_way == 0
         assert eager[0] >= 2 * (4 << 20) / transport.BYTES_A_SECOND
         work = dist.all_reduce(large, async_op=True)
-        transport.QUICK = 0  # so that one that is waited for at once comes to a wait
+        transport.SOON = 0  # so that one that is waited for at once comes to a wait
         eager.clear()
         dist.all_reduce(small)
         assert eager[0] >= (4 << 20) / transport.BYTES_A_SECOND
