@@ -171,8 +171,9 @@ def init_process_group(
         transport = import_module(".transport", __package__)  # loads MPI, which joins the job
         world = _STATE.world = transport.join(limit)
         if met not in (None, world.size):
+            mpi = import_module(".mpi", __package__).library()
             raise DistributedError(
-                f"init_process_group: {world.size} of {met} ranks met by {transport.library()}",
+                f"init_process_group: {world.size} of {met} ranks met by {mpi}",
                 "without a launcher ranks meet by MPICH's protocol alone: install no other MPI",
                 "or start them by mpiexec, or python -m lamina launch",
             )

@@ -1,6 +1,6 @@
-"""MPI: communicators, and collectives on NumPy arrays.  The one module that imports mpi4py.
+"""Communicators of MPI, collectives on NumPy arrays, and the world of all ranks.
 
-Every collective is begun without waiting (`MPI_Iallreduce` and its kin) and waited for by `waiting.wait`, so
+Every collective is begun without waiting (`MPI_Iallreduce` and its kin) and waited for by `Flight.wait`, so
 a rank that has nothing to do leaves its core to others.  Arrays are the caller's own memory, dense; what a
 collective can't take as it lies (another dim than the first, halves to be summed, bool) goes through a copy.
 """
@@ -13,29 +13,27 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import mpi4py
 import numpy as np
 
-mpi4py.rc.finalize = False  # `World.leave` does, when all others are through
-from mpi4py import MPI  # noqa: E402
+from ..ir.errors import DistributedError
+from ..ir.meeting import got_before
+from ..runtime.memory import quick_address
+from ..runtime.threads import get_num_threads
+from . import rendezvous
+from .arrays import NUMBERS
+from .board import PART, Board, note_of
+from .environment import FAILED, WATCHED
+from .flights import EAGER, Flight, Message
+from .launching import segments
+from .mpi import MPI, NATIVE
+from .mpi_arrays import After, is_over, named, plain, raw, spelled, wide_of, widened
+from .waiting import wait
+from .without_python import DIFFER, plan_of
+from .work import PROGRESS
 
-from ..ir.errors import DistributedError  # noqa: E402
-from ..ir.meeting import got_before  # noqa: E402
-from ..runtime.memory import address, quick_address  # noqa: E402
-from ..runtime.threads import get_num_threads  # noqa: E402
-from . import rendezvous  # noqa: E402
-from .arrays import NUMBERS  # noqa: E402
-from .board import PART, Board, note_of  # noqa: E402
-from .environment import FAILED, WATCHED  # noqa: E402
-from .launching import segments  # noqa: E402
-from .waiting import wait  # noqa: E402
-from .without_python import DIFFER, native, plan_of  # noqa: E402
-from .work import PROGRESS  # noqa: E402
-
-EAGER, BYTES_A_SECOND = 200e-6, 0.5e9  # how long a wait is eager: at least, and for so many bytes
 SOON = 8  # looks of many, before more is made of a wait
 STOPPED = 5.0  # seconds after which a rank that is stopped is not waited for
 
@@ -43,186 +41,7 @@ _OPS = {
     "sum": MPI.SUM, "avg": MPI.SUM, "product": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX,
     "band": MPI.BAND, "bor": MPI.BOR, "bxor": MPI.BXOR,
 }  # fmt: skip
-_NATIVE = native(MPI.__file__)
 Arrays = tuple[np.ndarray, ...]
-After = Callable[[], None] | None
-_LEFT: list[tuple[list[Any], Any]] = []  # requests that nobody waits for, and what they read and write
-
-
-def _is_through(requests: list[Any]) -> bool:
-    try:
-        return MPI.Request.Testall(requests)
-    except MPI.Exception:  # of messages that nobody asks for
-        return True
-
-
-def _looks_at(request: MPI.Request) -> Callable[[], bool] | None:
-    """What looks at a request several times, gives way in between, and says whether it is done.
-
-    It raises MPI's exceptions, as `request.Test` does.  None where only Python can.
-    """
-    if _NATIVE is None:
-        return None
-    look, place = _NATIVE.look, MPI._addressof(request)
-
-    def often(request: MPI.Request = request) -> bool:  # which lives for as long as its address is known
-        found = look(place)
-        if found > 1:
-            raise MPI.Exception(found - 2)
-        return found == 1
-
-    return often
-
-
-class Flight:
-    """A collective or message on its way.
-
-    keep: what must live until it is done.  after: what is done with what arrived, once.  of: the ranks whose
-    message it is; None for a collective.
-    """
-
-    def __init__(
-        self,
-        channel: Channel,
-        text: str,
-        requests: list[Any],
-        nbytes: int,
-        after: After,
-        keep: Any,
-        of: tuple[int, ...] | None = None,
-    ):
-        self.channel, self.text, self.requests, self.of = channel, text, requests, of
-        self.begun, self.nbytes = time.perf_counter_ns(), nbytes
-        channel.world.under_way += nbytes
-        self.after, self.keep, self.count = after, keep, channel.count
-        self.error: BaseException | None = None
-        self.done = False
-
-    @property
-    def goes_ahead(self) -> bool:
-        """Whether looks at it while this rank computes are worth a core's time.
-
-        They are for messages, which somebody may wait for already, with ranks on other machines, and where a
-        core has nothing else to do.
-        """
-        channel = self.channel
-        return self.of is not None or len(channel.near) + 1 < channel.size or channel.world.has_idle_core
-
-    @classmethod
-    def over(cls, channel: Channel, text: str) -> Flight:
-        """One whose results are there already."""
-        made = cls(channel, text, [], 0, None, None)
-        made.done = True
-        return made
-
-    def arrived(self) -> bool:
-        """Whether it is done, without waiting; its results are then in place."""
-        if self.done:
-            return True
-        requests = self.requests
-        try:
-            there = requests[0].Test() if len(requests) == 1 else MPI.Request.Testall(requests)
-        except MPI.Exception as error:
-            self.error = self.channel.failed(self.text, error)
-            raise self.error from None
-        if there:
-            self.finish()
-        return there
-
-    @property
-    def often(self) -> Callable[[], bool] | None:
-        """What asks as `arrived` does, many times; None where that is `arrived` itself."""
-        if len(self.requests) != 1:
-            return None
-        look = _looks_at(self.requests[0])
-        if look is None:
-            return None
-
-        def often() -> bool:
-            try:
-                there = look()
-            except MPI.Exception as error:
-                self.error = self.channel.failed(self.text, error)
-                raise self.error from None
-            if there:
-                self.finish()
-            return there
-
-        return often
-
-    def finish(self) -> None:
-        """Put what arrived where it belongs."""
-        if not self.done:
-            self.done = True
-            self.channel.world.under_way -= self.nbytes
-            if self.channel.world.log is not None:
-                self.channel.world.log.append((self.begun, time.perf_counter_ns(), self.nbytes))
-            after, self.after, self.keep, self.requests = self.after, None, None, []
-            if after is not None:
-                after()
-
-    def __del__(self) -> None:
-        """Hold the memory of what nobody waits for any more until MPI is through with it."""
-        if not self.done and self.requests and not MPI.Is_finalized():
-            self.channel.world.under_way -= self.nbytes
-            _LEFT[:] = [one for one in _LEFT if not _is_through(one[0])]
-            _LEFT.append((self.requests, self.keep))
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Return when the results are there.  Raises DistributedError where they will never be."""
-        if self.error is not None:
-            raise self.error
-        limit = self.channel.timeout if timeout is None else timeout
-        try:
-            eager_for = EAGER + self.channel.world.under_way / BYTES_A_SECOND  # all go on at each look
-            wait(
-                self.arrived,
-                eager_for,
-                lambda waited: self.channel.look(self, waited, limit),
-                often=self.often,
-                all_came=None if self.of is not None else self.channel.all_came,
-            )
-        except DistributedError as error:
-            self.error = error
-            raise
-
-
-class Message(Flight):
-    """What is received from one rank, whose number in the group is put into `seen`."""
-
-    def __init__(self, *flight: Any, **more: Any):
-        *flight, self.seen = flight
-        super().__init__(*flight, **more)
-
-    @property
-    def often(self) -> None:  # who sent how much is asked for with each look
-        return None
-
-    def arrived(self) -> bool:
-        if self.done:
-            return True
-        status = MPI.Status()
-        try:
-            there = self.requests[0].Test(status)
-        except MPI.Exception as error:
-            self.error = self.channel.failed(self.text, error)
-            if error.Get_error_class() == MPI.ERR_TRUNCATE:
-                self.error = DistributedError(
-                    f"{self.text}: more than its {self.nbytes} bytes came, which is another shape"
-                )
-            raise self.error from None
-        if there:
-            self.finish()
-            came = status.Get_count(MPI.BYTE)
-            if came != self.nbytes:
-                who = self.channel.ranks[status.source]
-                self.error = DistributedError(
-                    f"{self.text}: {came} bytes came from rank {who}, which is another shape"
-                )
-                raise self.error
-            if self.seen is not None:
-                self.seen.append(status.source)
-        return there
 
 
 class Channel:
@@ -336,7 +155,7 @@ class Channel:
             and attrs["reduce"] != "avg"
         ):
             return Flight(self, *self._begun_over(input, attrs["reduce"]), input.nbytes, None, input)
-        text = _spelled(kind, attrs, input)
+        text = spelled(kind, attrs, input)
         self.begin(text)
         try:
             requests, after, keep = getattr(self, f"_{kind}")(input, output, **attrs)
@@ -350,8 +169,8 @@ class Channel:
         if got_before("all_reduce", {"reduce": reduce, "group": self.ranks}, array):
             return
         text, (request,) = self._begun_over(array, reduce)
-        if _NATIVE is not None and self.world.log is None:
-            look, place = _NATIVE.look, MPI._addressof(request)
+        if NATIVE is not None and self.world.log is None:
+            look, place = NATIVE.look, MPI._addressof(request)
             for _ in range(SOON):
                 if found := look(place):
                     if found == 1:
@@ -377,7 +196,7 @@ class Channel:
         self.need_sound()
         self.count += 1
         request = MPI.Request()
-        code = _NATIVE.begin(plan, self.count, quick_address(array), MPI._addressof(request))
+        code = NATIVE.begin(plan, self.count, quick_address(array), MPI._addressof(request))
         if code == DIFFER:
             self.compare(text)
         elif code:
@@ -386,28 +205,28 @@ class Channel:
 
     def _planned(self, array: np.ndarray, reduce: str) -> tuple[str, int, object]:
         """The text of a collective, its plan's address (0 where MPI is called by Python), what keeps that."""
-        text = _spelled("all_reduce", {"reduce": reduce}, array)
+        text = spelled("all_reduce", {"reduce": reduce}, array)
         kind = MPI._typedict.get(array.dtype.char)
-        if _NATIVE is None or kind is None or array.size >= 1 << 31:
+        if NATIVE is None or kind is None or array.size >= 1 << 31:
             return text, 0, None
         board = self.world.board
         fingerprint, letters = note_of(text)
         notes = [board.address + board.place(r, self.number) for r in (self.world.rank, *self.near)]
         handles = [MPI._handleof(one) for one in (kind, _OPS[reduce], self.comm)]
-        words = [notes[0], self.number, fingerprint, 0, 0, _NATIVE.all_reduce, int(MPI.IN_PLACE), array.size]
+        words = [notes[0], self.number, fingerprint, 0, 0, NATIVE.all_reduce, int(MPI.IN_PLACE), array.size]
         words += [*handles, len(notes) - 1, *notes[1:]]
         return text, *plan_of(words, letters)
 
     def _all_reduce(self, input: np.ndarray, output: np.ndarray, reduce: str, **_: Any) -> tuple:
         wide, after = self._summing(input, output, reduce)
-        return [self.comm.Iallreduce(MPI.IN_PLACE, _plain(wide), _OPS[reduce])], after, wide
+        return [self.comm.Iallreduce(MPI.IN_PLACE, plain(wide), _OPS[reduce])], after, wide
 
     def _summing(self, input: np.ndarray, output: np.ndarray, reduce: str) -> tuple[np.ndarray, After]:
         """The array that a collective is to combine in place, which holds the operand."""
-        wide, after = _widened(input, output, reduce, self.size)
+        wide, after = widened(input, output, reduce, self.size)
         if wide is not input:
             np.copyto(wide, input, casting="unsafe")
-        elif not _is_over(input, output):
+        elif not is_over(input, output):
             np.copyto(output, input)
             wide = output
         return wide, after
@@ -415,37 +234,37 @@ class Channel:
     def _reduce(self, input: np.ndarray, output: np.ndarray, dst: int, reduce: str, **_: Any) -> tuple:
         root = self.ranks.index(dst)
         if self.rank != root:
-            sent = input.astype(_wide(input.dtype)) if _wide(input.dtype) != input.dtype else input.copy()
+            sent = input.astype(wide_of(input.dtype))  # a copy
             output[...] = 0
-            return [self.comm.Ireduce(_plain(sent), None, _OPS[reduce], root)], None, sent
+            return [self.comm.Ireduce(plain(sent), None, _OPS[reduce], root)], None, sent
         wide, after = self._summing(input, output, reduce)
-        return [self.comm.Ireduce(MPI.IN_PLACE, _plain(wide), _OPS[reduce], root)], after, wide
+        return [self.comm.Ireduce(MPI.IN_PLACE, plain(wide), _OPS[reduce], root)], after, wide
 
     def _broadcast(self, input: np.ndarray, output: np.ndarray, src: int, **_: Any) -> tuple:
         root = self.ranks.index(src)
-        if self.rank == root and not _is_over(input, output):
+        if self.rank == root and not is_over(input, output):
             np.copyto(output, input)
-        return [self.comm.Ibcast(_raw(output), root)], None, None
+        return [self.comm.Ibcast(raw(output), root)], None, None
 
     def _all_gather(self, input: np.ndarray, output: np.ndarray, dim: int, **_: Any) -> tuple:
         if all(n == 1 for n in input.shape[:dim]):  # parts lie one behind the other
-            return [self.comm.Iallgather(_raw(input), _raw(output))], None, None
+            return [self.comm.Iallgather(raw(input), raw(output))], None, None
         parts = np.empty((self.size, *input.shape), input.dtype)
         whole = output.reshape(*input.shape[:dim], self.size, *input.shape[dim:])
 
         def after() -> None:
             np.copyto(whole, np.moveaxis(parts, 0, dim))
 
-        return [self.comm.Iallgather(_raw(input), _raw(parts))], after, parts
+        return [self.comm.Iallgather(raw(input), raw(parts))], after, parts
 
     def _reduce_scatter(
         self, input: np.ndarray, output: np.ndarray, dim: int, reduce: str, **_: Any
     ) -> tuple:
-        wide, after = _widened(output, output, reduce, self.size)
+        wide, after = widened(output, output, reduce, self.size)
         shape = input.shape
         cut = input.reshape(*shape[:dim], self.size, shape[dim] // self.size, *shape[dim + 1 :])
         sent = np.ascontiguousarray(np.moveaxis(cut, dim, 0), wide.dtype)
-        request = self.comm.Ireduce_scatter_block(_plain(sent), _plain(wide), _OPS[reduce])
+        request = self.comm.Ireduce_scatter_block(plain(sent), plain(wide), _OPS[reduce])
         return [request], after, (sent, wide)
 
     def _all_to_all(
@@ -461,21 +280,21 @@ class Channel:
         def after() -> None:
             np.copyto(whole, np.moveaxis(parts, 0, cat_dim))
 
-        return [self.comm.Ialltoall(_raw(sent), _raw(parts))], after, (sent, parts)
+        return [self.comm.Ialltoall(raw(sent), raw(parts))], after, (sent, parts)
 
     def _all_to_all_parts(
         self, input: np.ndarray, output: np.ndarray, dim: int, sent: tuple, received: tuple, **_: Any
     ) -> tuple:
         rows = np.ascontiguousarray(np.moveaxis(input, dim, 0))
-        rows = rows.copy() if _is_over(rows, output) else rows
+        rows = rows.copy() if is_over(rows, output) else rows
         joined = output if dim == 0 else np.empty((sum(received), *rows.shape[1:]), rows.dtype)
         row = rows.itemsize * math.prod(rows.shape[1:])
 
         def after() -> None:
             np.copyto(output, np.moveaxis(joined, 0, dim))
 
-        given = [_raw(rows), [n * row for n in sent]]
-        request = self.comm.Ialltoallv(given, [_raw(joined), [n * row for n in received]])
+        given = [raw(rows), [n * row for n in sent]]
+        request = self.comm.Ialltoallv(given, [raw(joined), [n * row for n in received]])
         return [request], None if dim == 0 else after, (rows, joined)
 
     def _permute_ranks(self, input: np.ndarray, output: np.ndarray, pairs: tuple, **_: Any) -> tuple:
@@ -484,24 +303,24 @@ class Channel:
         targets = [b for a, b in pairs if a == own]
         sent = input.copy() if targets and np.may_share_memory(input, output) else input
         if sources:
-            requests.append(self.comm.Irecv(_raw(output), self.ranks.index(sources[0]), self.count % 30000))
+            requests.append(self.comm.Irecv(raw(output), self.ranks.index(sources[0]), self.count % 30000))
         else:
             output[...] = 0
         if targets:
-            requests.append(self.comm.Isend(_raw(sent), self.ranks.index(targets[0]), self.count % 30000))
+            requests.append(self.comm.Isend(raw(sent), self.ranks.index(targets[0]), self.count % 30000))
         return requests or [MPI.REQUEST_NULL], None, sent
 
     def exchange(self, text: str, sent: list[np.ndarray], received: list[np.ndarray]) -> Flight:
         """Give each rank an array and get one of each, of any sizes; the caller knows those of all."""
         self.begin(text)
         counts = [[x.nbytes for x in arrays] for arrays in (sent, received)]
-        out = np.concatenate([_raw(x) for x in sent]) if sent else np.empty(0, np.uint8)
+        out = np.concatenate([raw(x) for x in sent]) if sent else np.empty(0, np.uint8)
         into = np.empty(sum(counts[1]), np.uint8)
 
         def after() -> None:
             at = 0
             for x in received:
-                _raw(x)[:] = into[at : at + x.nbytes]
+                raw(x)[:] = into[at : at + x.nbytes]
                 at += x.nbytes
 
         request = self.comm.Ialltoallv([out, counts[0]], [into, counts[1]])
@@ -516,8 +335,8 @@ class Channel:
     def send(self, array: np.ndarray, to: int, tag: int) -> Flight:
         """Begin to send to the `to`-th rank of the group."""
         self.world.need_alive()
-        text = f"send({_kind(array)}, to rank {self.ranks[to]}, tag {tag})"
-        requests, whom = [self.comm.Isend(_raw(array), to, tag)], (self.ranks[to],)
+        text = f"send({named(array)}, to rank {self.ranks[to]}, tag {tag})"
+        requests, whom = [self.comm.Isend(raw(array), to, tag)], (self.ranks[to],)
         return Flight(self, text, requests, array.nbytes, None, array, whom)
 
     def receive(
@@ -526,8 +345,8 @@ class Channel:
         """Begin to receive from the `source`-th rank, or whoever sends first, who is then put into `seen`."""
         self.world.need_alive()
         whom = "any rank" if source is None else f"rank {self.ranks[source]}"
-        text = f"recv({_kind(array)}, from {whom}, tag {tag})"
-        into = _raw(array)
+        text = f"recv({named(array)}, from {whom}, tag {tag})"
+        into = raw(array)
         request = self.comm.Irecv(into, MPI.ANY_SOURCE if source is None else source, tag)
         of = self.ranks if source is None else (self.ranks[source],)
         return Message(self, text, [request], array.nbytes, None, array, of, seen)
@@ -661,66 +480,5 @@ def join(timeout: float) -> World:
     return world
 
 
-def library() -> str:
-    """Which MPI this is: its first line."""
-    return MPI.Get_library_version().splitlines()[0].strip("\0 ")
-
-
-# ---- arrays as MPI takes them
 def _of_size(buffer: Any, nbytes: int) -> Any:
     return MPI.memory.fromaddress(buffer.address, nbytes)
-
-
-def _raw(array: np.ndarray) -> np.ndarray:
-    """The bytes of a dense array."""
-    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Numbers as MPI knows them: bool as bytes."""
-    return array.view(np.uint8) if array.dtype == np.bool_ else array
-
-
-def _wide(dtype: np.dtype) -> np.dtype:
-    """The type that numbers are combined in: float32 for halves."""
-    small = dtype.itemsize <= 2 and dtype.kind not in "iub"
-    return np.dtype(np.float32) if small else dtype
-
-
-def _is_over(input: np.ndarray, output: np.ndarray) -> bool:
-    """Whether a result is to be written over its operand: two arrays of one shape, of the same memory."""
-    return input is output or address(input) == address(output)
-
-
-def _widened(input: np.ndarray, output: np.ndarray, reduce: str, ranks: int) -> tuple[np.ndarray, After]:
-    """The array to combine in, `input` itself if it can be, and what makes the results of it."""
-    wide = input
-    if _wide(input.dtype) != input.dtype:
-        wide = np.empty(output.shape, _wide(input.dtype))
-
-    def after() -> None:
-        held = wide if wide is not input else output
-        if reduce == "avg":
-            held /= ranks
-        if held is not output:
-            np.copyto(output, held, casting="unsafe")
-
-    return wide, after if wide is not input or reduce == "avg" else None
-
-
-_SPELLED: dict[tuple, str] = {}
-_OWN = ("group", "sent", "received")  # what is no part of what ranks agree on
-
-
-def _kind(array: np.ndarray) -> str:
-    return f"{array.dtype.name}{list(array.shape)}"
-
-
-def _spelled(kind: str, attrs: Mapping[str, Any], input: np.ndarray) -> str:
-    key = kind, input.dtype, input.shape, *attrs.values()
-    if (text := _SPELLED.get(key)) is None:
-        said = [f", {name}={value}" for name, value in attrs.items() if name not in _OWN]
-        text = f"{kind}({input.dtype.name if 'sent' in attrs else _kind(input)}{''.join(said)})"
-        if len(_SPELLED) < 4096:
-            _SPELLED[key] = text
-    return text

@@ -44,27 +44,27 @@ def test_a_wait_is_eager_for_all_that_is_on_its_way(tmp_path):
     ranks.run(
         2,
         """
-        from lamina.distributed import transport
+        from lamina.distributed import flights, transport
         dist.init_process_group()
         world = dist.groups.need_world()
         world.looks_ahead = False
-        eager, before = [], transport.wait
+        eager, before = [], flights.wait
         def wait(arrived, eager_for, *rest, **more):
             eager.append(eager_for)
             before(arrived, eager_for, *rest, **more)
-        transport.wait = wait
+        flights.wait = wait
         small, large = lamina.ones(16), lamina.ones(1 << 20)
         works = [dist.all_reduce(x, async_op=True) for x in (small, large, large.clone())]
         assert world.under_way == 64 + 2 * (4 << 20)
         for one in works:
             one.wait()
         assert world.under_way == 0
-        assert eager[0] >= 2 * (4 << 20) / transport.BYTES_A_SECOND
+        assert eager[0] >= 2 * (4 << 20) / flights.BYTES_A_SECOND
         work = dist.all_reduce(large, async_op=True)
         transport.SOON = 0  # so that one that is waited for at once comes to a wait
         eager.clear()
         dist.all_reduce(small)
-        assert eager[0] >= (4 << 20) / transport.BYTES_A_SECOND
+        assert eager[0] >= (4 << 20) / flights.BYTES_A_SECOND
         work.wait()
         works = [dist.all_reduce(large, async_op=True), dist.all_reduce(small, async_op=True)]
         del works[0]  # nobody waits for it any more
