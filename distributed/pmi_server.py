@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socketserver
 import sys
 import threading
@@ -61,6 +62,14 @@ class Table:
             while key == MAPPING and key not in self.values:
                 self.known.wait()
             return self.values.get(key)
+
+    def is_needed(self) -> bool:
+        """Whether ranks that met are still to say goodbye; MPICH crashes where nobody answers that.
+
+        Where one waits at the barrier it does so in vain once the first rank is gone.
+        """
+        with self.lock:
+            return not self.waiting and not self.joined <= self.left
 
     def leave(self, number: int) -> None:
         """Note a rank that will ask no more; with the last, all is done."""
@@ -153,13 +162,14 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 def main(size: int, host: str, port: int, mapping: str) -> None:
-    """Serve until all ranks have left, or the process that started this one is gone."""
+    """Serve until all ranks have left, or who started this process is gone and nobody is still to leave."""
     parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends to all; ranks still say goodbye
     with Server((host, port), Rank) as server:
         server.table = Table(size, mapping)  # type: ignore[attr-defined]
         print(server.server_address[1], flush=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        while os.getppid() == parent:
+        while os.getppid() == parent or server.table.is_needed():  # type: ignore[attr-defined]
             threading.Event().wait(1.0)
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import ranks
@@ -32,6 +33,69 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+STARTS = """
+import sys
+from lamina.distributed import rendezvous
+print(rendezvous.serve(2, 0), flush=True)
+sys.stdin.read()
+"""
+
+
+def asked(rank, line):
+    rank.sendall(line.encode() + b"\n")
+    rank.settimeout(10)
+    return rank.makefile("rb").readline().decode()
+
+
+@pytest.fixture
+def two_ranks():
+    """What started a server, which is ended by `close`, and the sockets of two ranks that have joined."""
+    first = subprocess.Popen([sys.executable, "-c", STARTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    port = int(first.stdout.readline())
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+    for number, one in enumerate(sockets):
+        assert "initack rc=0" in asked(one, f"cmd=initack pmiid={number}")
+    yield first, sockets
+    [one.close() for one in sockets]
+    first.stdin.close()
+    first.wait(20)
+    first.stdout.close()
+
+
+def gone(first):
+    """End the process that started the server, and give the server time to see it."""
+    first.stdin.close()
+    first.wait(20)
+    time.sleep(2.5)
+
+
+def last_line(rank, line):
+    """What a rank hears last after a question; empty where nobody answers any more."""
+    try:
+        rank.sendall(line.encode() + b"\n")
+        rank.shutdown(socket.SHUT_WR)
+        rank.settimeout(10)
+        return rank.makefile("rb").read().decode().splitlines()[-1:]
+    except OSError:
+        return []
+
+
+def test_who_leaves_after_the_first_rank_is_answered(two_ranks):
+    """MPICH, which asks as the process ends, crashes where it isn't."""
+    first, sockets = two_ranks
+    assert last_line(sockets[0], "cmd=finalize") == ["cmd=finalize_ack rc=0"]
+    gone(first)
+    assert last_line(sockets[1], "cmd=finalize") == ["cmd=finalize_ack rc=0"]
+
+
+def test_who_waits_for_a_first_rank_that_is_gone_is_let_go(two_ranks):
+    first, sockets = two_ranks
+    sockets[1].sendall(b"cmd=barrier_in\n")
+    sockets[0].close()
+    gone(first)
+    assert last_line(sockets[1], "cmd=finalize") != ["cmd=finalize_ack rc=0"]
 
 
 @pytest.mark.sampled(3)
