@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.errors import DistributedError
-from ..ir.meeting import got_before
+from ..ir.meeting import got_before, is_anew
 from ..runtime.memory import quick_address
 from ..runtime.threads import get_num_threads
 from . import rendezvous
@@ -31,10 +31,9 @@ from .launching import segments
 from .mpi import MPI, NATIVE
 from .mpi_arrays import After, is_over, named, plain, raw, spelled, wide_of, widened
 from .waiting import wait
-from .without_python import DIFFER, plan_of
+from .without_python import DIFFER, FIRST_TURNS, plan_of
 from .work import PROGRESS
 
-SOON = 8  # looks of many, before more is made of a wait
 STOPPED = 5.0  # seconds after which a rank that is stopped is not waited for
 
 _OPS = {
@@ -154,7 +153,8 @@ class Channel:
             and input.dtype.num in NUMBERS
             and attrs["reduce"] != "avg"
         ):
-            return Flight(self, *self._begun_over(input, attrs["reduce"]), input.nbytes, None, input)
+            text, request, _ = self._begun_over(input, attrs["reduce"], 0)
+            return Flight(self, text, [request], input.nbytes, None, input)
         text = spelled(kind, attrs, input)
         self.begin(text)
         try:
@@ -166,20 +166,18 @@ class Channel:
 
     def all_reduce_now(self, array: np.ndarray, reduce: str) -> None:
         """Combine an array of all ranks in place, and return when it is done: `start` with less ado."""
-        if got_before("all_reduce", {"reduce": reduce, "group": self.ranks}, array):
+        if is_anew() and got_before("all_reduce", {"reduce": reduce, "group": self.ranks}, array):
             return
-        text, (request,) = self._begun_over(array, reduce)
-        if NATIVE is not None and self.world.log is None:
-            look, place = NATIVE.look, MPI._addressof(request)
-            for _ in range(SOON):
-                if found := look(place):
-                    if found == 1:
-                        return
-                    raise self.failed(text, MPI.Exception(found - 2))
-        Flight(self, text, [request], array.nbytes, None, array).wait()
+        text, request, is_there = self._begun_over(
+            array, reduce, FIRST_TURNS if self.world.log is None else 0
+        )
+        if not is_there:
+            Flight(self, text, [request], array.nbytes, None, array).wait()
 
-    def _begun_over(self, array: np.ndarray, reduce: str) -> tuple[str, list[Any]]:
-        """Begin to combine a dense array of numbers in place: the text of that, and its request.
+    def _begun_over(self, array: np.ndarray, reduce: str, turns: int) -> tuple[str, Any, bool]:
+        """Begin to combine a dense array of numbers in place: the text of that, its request, if it is done.
+
+        turns: for which to look at once whether it is, as somebody waits.
 
         Between kernels each line costs ten times what it does in a loop, as nothing of it is in the caches.
         """
@@ -187,21 +185,22 @@ class Channel:
         if (known := self.plans.get(key)) is None:
             known = self.plans[key] = self._planned(array, reduce)
         text, plan, _ = known
-        if not plan or self.checked:
+        if plan and not self.checked:
+            self.need_sound()
+            self.count += 1
+            request = MPI.Request()
+            found = NATIVE.begin(plan, self.count, quick_address(array), MPI._addressof(request), turns)
+            if found > 1:
+                raise self.failed(text, MPI.Exception(found - 2))
+            if found != DIFFER:
+                return text, request, found == 1
+            self.compare(text)  # which doesn't raise where a note was read while it was written
+        else:
             self.begin(text)
-            try:
-                return text, [self.comm.Iallreduce(MPI.IN_PLACE, array, _OPS[reduce])]
-            except MPI.Exception as error:
-                raise self.failed(text, error) from None
-        self.need_sound()
-        self.count += 1
-        request = MPI.Request()
-        code = NATIVE.begin(plan, self.count, quick_address(array), MPI._addressof(request))
-        if code == DIFFER:
-            self.compare(text)
-        elif code:
-            raise self.failed(text, MPI.Exception(code))
-        return text, [request]
+        try:
+            return text, self.comm.Iallreduce(MPI.IN_PLACE, array, _OPS[reduce]), False
+        except MPI.Exception as error:
+            raise self.failed(text, error) from None
 
     def _planned(self, array: np.ndarray, reduce: str) -> tuple[str, int, object]:
         """The text of a collective, its plan's address (0 where MPI is called by Python), what keeps that."""
@@ -214,7 +213,7 @@ class Channel:
         notes = [board.address + board.place(r, self.number) for r in (self.world.rank, *self.near)]
         handles = [MPI._handleof(one) for one in (kind, _OPS[reduce], self.comm)]
         words = [notes[0], self.number, fingerprint, 0, 0, NATIVE.all_reduce, int(MPI.IN_PLACE), array.size]
-        words += [*handles, len(notes) - 1, *notes[1:]]
+        words += [*handles, NATIVE.test, len(notes) - 1, *notes[1:]]
         return text, *plan_of(words, letters)
 
     def _all_reduce(self, input: np.ndarray, output: np.ndarray, reduce: str, **_: Any) -> tuple:

@@ -18,13 +18,14 @@ from ..passes.llvm.binding import Library, emit_object, host_target
 from .board import NOTE_HEAD
 from .waiting import BETWEEN
 
-TURNS = 4  # how often one call gives way, so that signals are seen and time is kept
+# How often one call gives way at most, so that signals are seen and time is kept; and the first of a wait.
+TURNS, FIRST_TURNS = 4, 32
 DIFFER = -1  # what `begin` gives where a rank noted something else
 
 # A plan's words
-OWN, GROUP, FINGERPRINT, LENGTH, TEXT, ALL_REDUCE, IN_PLACE, ELEMENTS, KIND, OP, COMM, NEAR, OTHERS = range(
-    13
-)
+OWN, GROUP, FINGERPRINT, LENGTH, TEXT = range(5)
+ALL_REDUCE, IN_PLACE, ELEMENTS, KIND, OP, COMM, TEST = range(5, 12)
+NEAR, OTHERS = 12, 13
 
 
 def _word(name: str, at: int, kind: str = "i64") -> str:
@@ -39,14 +40,14 @@ _TEXT = f"""
 declare i32 @sched_yield()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-define i64 @lamina_look(ptr %test, ptr %request) {{
+define i64 @lamina_look(ptr %test, ptr %request, i64 %most) {{
 begin:
   %there = alloca i32
   %status = alloca [256 x i8], align 16
   store i32 0, ptr %there
   br label %turn
 turn:
-  %turns = phi i32 [{TURNS}, %begin], [%turns_left, %yield]
+  %turns = phi i64 [%most, %begin], [%turns_left, %yield]
   br label %look
 look:
   %looks = phi i32 [{BETWEEN}, %turn], [%looks_left, %again]
@@ -63,8 +64,8 @@ again:
   br i1 %no_more, label %yield, label %look
 yield:
   %ignored = call i32 @sched_yield()
-  %turns_left = sub i32 %turns, 1
-  %is_over = icmp eq i32 %turns_left, 0
+  %turns_left = sub i64 %turns, 1
+  %is_over = icmp eq i64 %turns_left, 0
   br i1 %is_over, label %not_yet, label %turn
 arrived:
   ret i64 1
@@ -76,7 +77,7 @@ error:
   ret i64 %told
 }}
 
-define i64 @lamina_begin(ptr %plan, i64 %count, ptr %data, ptr %request) {{
+define i64 @lamina_begin(ptr %plan, i64 %count, ptr %data, ptr %request, i64 %most) {{
 begin:
 {_word("own", OWN, "ptr")}{_word("group", GROUP)}{_word("fingerprint", FINGERPRINT)}
 {_word("length", LENGTH)}{_word("text", TEXT, "ptr")}{_word("near", NEAR)}
@@ -121,8 +122,20 @@ go:
 {_word("kind", KIND)}{_word("op", OP)}{_word("comm", COMM)}
   %code = call i32 %all_reduce(
     ptr %in_place, ptr %data, i64 %elements, i64 %kind, i64 %op, i64 %comm, ptr %request)
+  %is_error = icmp ne i32 %code, 0
+  br i1 %is_error, label %error, label %sound
+error:
   %wide = zext i32 %code to i64
-  ret i64 %wide
+  %told = add i64 %wide, 2
+  ret i64 %told
+sound:
+  %is_waited_for = icmp ne i64 %most, 0
+  br i1 %is_waited_for, label %look, label %begun
+look:
+{_word("test", TEST, "ptr")}  %found = call i64 @lamina_look(ptr %test, ptr %request, i64 %most)
+  ret i64 %found
+begun:
+  ret i64 0
 }}
 """
 
@@ -132,12 +145,14 @@ class Native(NamedTuple):
 
     look: asks for the request at an address: 0 where it isn't done, 1 where it is, above that 2 and MPI's
     error.  begin: of a plan's address, the count, the data's address and the request's, begins to combine the
-    data in place: 0, MPI's error, or DIFFER.  all_reduce: where MPI's `MPI_Iallreduce` is.
+    data in place, and looks whether that is done for so many turns: the same, or DIFFER.  all_reduce,
+    test: where MPI's functions are.
     """
 
     look: Callable[[int], int]
-    begin: Callable[[int, int, int, int], int]
+    begin: Callable[[int, int, int, int, int], int]
     all_reduce: int
+    test: int
 
 
 @cache
@@ -153,14 +168,14 @@ def native(library: str) -> Native | None:
     target = host_target()
     code = Library([emit_object(_TEXT, target)], target)
     word, address = ctypes.c_int64, ctypes.c_void_p
-    look = ctypes.CFUNCTYPE(word, address, address)(code.address("lamina_look"))
-    begin = ctypes.CFUNCTYPE(word, address, word, address, address)(code.address("lamina_begin"))
+    look = ctypes.CFUNCTYPE(word, address, address, word)(code.address("lamina_look"))
+    begin = ctypes.CFUNCTYPE(word, address, word, address, address, word)(code.address("lamina_begin"))
     at = ctypes.c_void_p(test)
 
     def one(request: int, kept: object = (code, mpi)) -> int:
-        return look(at, request)
+        return look(at, request, TURNS)
 
-    return Native(one, begin, all_reduce or 0)
+    return Native(one, begin, all_reduce, test)
 
 
 def plan_of(words: list[int], text: bytes) -> tuple[int, object]:

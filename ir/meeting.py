@@ -93,6 +93,11 @@ def begun_anew(met: Sequence[Met]) -> Iterator[None]:
         _ANEW.left = before
 
 
+def is_anew() -> bool:
+    """Whether a run was begun anew that has yet to get what the first got."""
+    return bool(_ANEW.left)
+
+
 def got_before(kind: str, attrs: Mapping[str, Any], out: np.ndarray) -> bool:
     """Whether this collective was met before, by a run that was begun anew; `out` is then written.
 
