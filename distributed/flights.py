@@ -25,7 +25,7 @@ def _is_through(requests: list[Any]) -> bool:
         return True
 
 
-def looks_at(request: MPI.Request) -> Callable[[], bool] | None:
+def _looks_at(request: MPI.Request) -> Callable[[], bool] | None:
     """What looks at a request several times, gives way in between, and says whether it is done.
 
     It raises MPI's exceptions, as `request.Test` does.  None where only Python can.
@@ -89,35 +89,23 @@ class Flight:
         if self.done:
             return True
         requests = self.requests
+        return self._asked(requests[0].Test if len(requests) == 1 else lambda: MPI.Request.Testall(requests))
+
+    @property
+    def often(self) -> Callable[[], bool] | None:
+        """What asks as `arrived` does, many times; None where that is `arrived` itself."""
+        look = _looks_at(self.requests[0]) if len(self.requests) == 1 else None
+        return None if look is None else lambda: self._asked(look)
+
+    def _asked(self, look: Callable[[], bool]) -> bool:
         try:
-            there = requests[0].Test() if len(requests) == 1 else MPI.Request.Testall(requests)
+            there = look()
         except MPI.Exception as error:
             self.error = self.channel.failed(self.text, error)
             raise self.error from None
         if there:
             self.finish()
         return there
-
-    @property
-    def often(self) -> Callable[[], bool] | None:
-        """What asks as `arrived` does, many times; None where that is `arrived` itself."""
-        if len(self.requests) != 1:
-            return None
-        look = looks_at(self.requests[0])
-        if look is None:
-            return None
-
-        def often() -> bool:
-            try:
-                there = look()
-            except MPI.Exception as error:
-                self.error = self.channel.failed(self.text, error)
-                raise self.error from None
-            if there:
-                self.finish()
-            return there
-
-        return often
 
     def finish(self) -> None:
         """Put what arrived where it belongs."""
