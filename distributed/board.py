@@ -20,9 +20,9 @@ from ..ir.errors import DistributedError
 GROUPS, NOTE = 32, 256  # notes of a rank, one for each group; bytes of a note
 PART = 64 + GROUPS * NOTE
 _HEAD = struct.Struct("QQ")  # process, whether it has left
-_NOTE = struct.Struct("QQQQ")  # group, fingerprint, bytes of the text, and behind it the count
-NOTE_HEAD = _NOTE.size
-_TEXT = NOTE - NOTE_HEAD
+_NOTE = struct.Struct("QQQQ")  # what stands in a note ahead of its text, each at so many bytes:
+GROUP_AT, FINGERPRINT_AT, LENGTH_AT, COUNT_AT, TEXT_AT = range(0, 40, 8)
+_TEXT = NOTE - TEXT_AT
 
 
 @cache
@@ -55,8 +55,8 @@ class Board:
         fingerprint, data = note_of(text)
         at = self.place(self.rank, group)
         _NOTE.pack_into(self.memory, at, group, fingerprint, len(data), 0)
-        self.memory[at + NOTE_HEAD : at + NOTE_HEAD + len(data)] = data
-        struct.pack_into("Q", self.memory, at + 24, count)
+        self.memory[at + TEXT_AT : at + TEXT_AT + len(data)] = data
+        struct.pack_into("Q", self.memory, at + COUNT_AT, count)
 
     def read(self, rank: int, group: int) -> tuple[int, int, str] | None:
         """The count, fingerprint and text of what a rank noted last for a group; None where there is none."""
@@ -64,7 +64,7 @@ class Board:
         noted, fingerprint, length, count = _NOTE.unpack_from(self.memory, at)
         if noted != group or not count:
             return None
-        text = bytes(self.memory[at + NOTE_HEAD : at + NOTE_HEAD + min(length, _TEXT)])
+        text = bytes(self.memory[at + TEXT_AT : at + TEXT_AT + min(length, _TEXT)])
         if _NOTE.unpack_from(self.memory, at)[3] != count:
             return None  # it is being written
         return count, fingerprint, text.decode("utf-8", "replace")

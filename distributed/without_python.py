@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ..passes.llvm.binding import Library, emit_object, host_target
-from .board import NOTE_HEAD
+from .board import COUNT_AT, FINGERPRINT_AT, GROUP_AT, LENGTH_AT, TEXT_AT
 from .waiting import BETWEEN
 
 # How often one call gives way at most, so that signals are seen and time is kept; and the first of a wait.
@@ -81,15 +81,16 @@ define i64 @lamina_begin(ptr %plan, i64 %count, ptr %data, ptr %request, i64 %mo
 begin:
 {_word("own", OWN, "ptr")}{_word("group", GROUP)}{_word("fingerprint", FINGERPRINT)}
 {_word("length", LENGTH)}{_word("text", TEXT, "ptr")}{_word("near", NEAR)}
-  %valid = getelementptr i8, ptr %own, i64 24
+  %valid = getelementptr i8, ptr %own, i64 {COUNT_AT}
   store i64 0, ptr %valid
   fence release
-  store i64 %group, ptr %own
-  %own_fingerprint = getelementptr i8, ptr %own, i64 8
+  %own_group = getelementptr i8, ptr %own, i64 {GROUP_AT}
+  store i64 %group, ptr %own_group
+  %own_fingerprint = getelementptr i8, ptr %own, i64 {FINGERPRINT_AT}
   store i64 %fingerprint, ptr %own_fingerprint
-  %own_length = getelementptr i8, ptr %own, i64 16
+  %own_length = getelementptr i8, ptr %own, i64 {LENGTH_AT}
   store i64 %length, ptr %own_length
-  %own_text = getelementptr i8, ptr %own, i64 {NOTE_HEAD}
+  %own_text = getelementptr i8, ptr %own, i64 {TEXT_AT}
   call void @llvm.memcpy.p0.p0.i64(ptr %own_text, ptr %text, i64 %length, i1 false)
   store atomic i64 %count, ptr %valid release, align 8
   %others = getelementptr i64, ptr %plan, i64 {OTHERS}
@@ -101,10 +102,11 @@ next:
 compare:
   %note_at = getelementptr i64, ptr %others, i64 %n
   %note = load ptr, ptr %note_at
-  %noted_at = getelementptr i8, ptr %note, i64 24
+  %noted_at = getelementptr i8, ptr %note, i64 {COUNT_AT}
   %noted = load atomic i64, ptr %noted_at acquire, align 8
-  %its_group = load i64, ptr %note
-  %its_fingerprint_at = getelementptr i8, ptr %note, i64 8
+  %its_group_at = getelementptr i8, ptr %note, i64 {GROUP_AT}
+  %its_group = load i64, ptr %its_group_at
+  %its_fingerprint_at = getelementptr i8, ptr %note, i64 {FINGERPRINT_AT}
   %its_fingerprint = load i64, ptr %its_fingerprint_at
   %is_at_it = icmp eq i64 %noted, %count
   %is_of_it = icmp eq i64 %its_group, %group
@@ -156,6 +158,17 @@ class Native(NamedTuple):
 
 
 @cache
+def compiled() -> tuple[Callable[..., int], Callable[..., int], object]:
+    """`lamina_look`, `lamina_begin`, and the code that they are of."""
+    target = host_target()
+    code = Library([emit_object(_TEXT, target)], target)
+    word, address = ctypes.c_int64, ctypes.c_void_p
+    look = ctypes.CFUNCTYPE(word, address, address, word)(code.address("lamina_look"))
+    begin = ctypes.CFUNCTYPE(word, address, word, address, address, word)(code.address("lamina_begin"))
+    return look, begin, code
+
+
+@cache
 def native(library: str) -> Native | None:
     """The functions for the MPI that a library of this process calls, by its path; None where unknown."""
     if platform.machine() not in ("x86_64", "aarch64") or platform.system() != "Linux":
@@ -165,11 +178,7 @@ def native(library: str) -> Native | None:
         test, all_reduce = [ctypes.cast(f, ctypes.c_void_p).value for f in (mpi.MPI_Test, mpi.MPI_Iallreduce)]
     except (OSError, AttributeError):
         return None
-    target = host_target()
-    code = Library([emit_object(_TEXT, target)], target)
-    word, address = ctypes.c_int64, ctypes.c_void_p
-    look = ctypes.CFUNCTYPE(word, address, address, word)(code.address("lamina_look"))
-    begin = ctypes.CFUNCTYPE(word, address, word, address, address, word)(code.address("lamina_begin"))
+    look, begin, code = compiled()
     at = ctypes.c_void_p(test)
 
     def one(request: int, kept: object = (code, mpi)) -> int:

@@ -1,12 +1,15 @@
 """How a rank waits: eager at first, then asleep in between, and eager again once those who were late came."""
 
+import ctypes
 import time
 
 import pytest
 import ranks
 
 from lamina.distributed import waiting
-from lamina.distributed.board import PART, Board
+from lamina.distributed.board import GROUPS, PART, Board, note_of
+from lamina.distributed.without_python import DIFFER, compiled, plan_of
+from lamina.ir.errors import DistributedError
 
 mpi4py = pytest.importorskip("mpi4py", reason="mpi4py is not installed")
 
@@ -62,6 +65,48 @@ def test_who_has_come_is_told_by_the_notes():
     assert not boards[0].have_come((7,), 5, 3)
     assert not boards[0].have_come((7,), 6, 1), "another group's"
     assert boards[0].have_come((), 6, 1), "nobody is waited for"
+
+
+def begun(boards, group, text):
+    """What `lamina_begin` of the first board gives for the group's first collective, and MPI's calls."""
+    calls, memory = [], ctypes.create_string_buffer(8)
+    mpi = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 7)(lambda *given: calls.append(given) or 0)
+    test = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(lambda *given: calls.append(given) or 0)
+    first = boards[0]
+    notes = [first.address + first.place(board.rank, group) for board in boards]
+    fingerprint, letters = note_of(text)
+    words = [notes[0], group, fingerprint, 0, 0, ctypes.cast(mpi, ctypes.c_void_p).value, 1, 2, 3, 4, 5]
+    words += [ctypes.cast(test, ctypes.c_void_p).value, len(notes) - 1, *notes[1:]]
+    plan, kept = plan_of(words, letters)
+    place = ctypes.addressof(memory)
+    _, begin, _ = compiled()
+    found = begin(plan, 1, place, place, 0)
+    del kept
+    return found, calls
+
+
+def test_what_is_begun_without_python_is_noted_and_compared_as_python_does():
+    """Over memory that three boards share; of MPI it is only asked what it is called with."""
+    memory = memoryview(bytearray(3 * PART))
+    boards = [Board(memory, (0, 1, 2), rank) for rank in range(3)]
+    group, long = 5, "all_reduce of " + "much" * 100
+    found, calls = begun(boards, group, long)
+    assert found == 0
+    assert len(calls) == 1
+    assert calls[0][2:6] == (2, 3, 4, 5), "elements, kind, op, communicator"
+    assert boards[1].read(0, group) == (1, note_of(long)[0], note_of(long)[1].decode())
+
+    boards[2].note(group, 1, "broadcast")
+    assert begun(boards, group, long) == (DIFFER, [])
+    with pytest.raises(DistributedError, match="broadcast"):
+        boards[0].compare((1, 2), group, 1, long)
+
+    for elsewhere, count in ((group, 2), (group, 0), (group + GROUPS, 1)):
+        boards[2].note(elsewhere, count, "broadcast")
+        assert begun(boards, group, long)[0] == 0, "a note for another collective"
+    boards[1].note(group, 1, long)
+    boards[2].note(group, 1, long)
+    assert begun(boards, group, long)[0] == 0
 
 
 PROGRAM = """
