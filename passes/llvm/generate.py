@@ -239,13 +239,7 @@ def _winograd(kernel: Kernel, step: Winograd, target: Target) -> Code:
 
 @lru_cache(MEMO)
 def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> Code:
-    given = kernel
-    if schedule is None:
-        given = accumulated_apart(kernel) or kernel
-        kernel = canonical(_in_strips(collapsed(given), target))
-    else:
-        kernel = schedule.applied(kernel)
-    made, scratch = pieces(kernel, schedule, target, _meets(given))
+    kernel, made, scratch = _parted(kernel, schedule, target)
     one = _open_for_numbers(kernel, schedule) if [piece.kernel for piece in made] == [kernel] else None
     functions, phases, declared = [], [], {}
     for piece in made:
@@ -260,6 +254,31 @@ def _generic(kernel: Kernel, schedule: Schedule | None, target: Target) -> Code:
     text = "\n".join([*declared.values(), *dict.fromkeys(functions), ""])
     symbols = (_extent_of(kernel, one),) if one else ()
     return Code(kernel, text, tuple(phases), scratch, symbols)
+
+
+def _parted(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple[Kernel, list[Piece], int]:
+    """The kernel that code is made of, its pieces, and the bytes of scratch memory that they share."""
+    given = kernel
+    if schedule is None:
+        given = accumulated_apart(kernel) or kernel
+        kernel = canonical(_in_strips(collapsed(given), target))
+    else:
+        kernel = schedule.applied(kernel)
+    return kernel, *pieces(kernel, schedule, target, _meets(given))
+
+
+@lru_cache(MEMO)
+def divided(kernel: Kernel, schedule: Schedule | None, target: Target) -> tuple[Kernel, Schedule] | None:
+    """The kernel that a call's code is made of, and the schedule that divides it in units.
+
+    None where it runs in several phases, or its units in order.
+    """
+    if schedule is not None and schedule.winograd is not None:
+        return None
+    kernel, made, scratch = _parted(prove(kernel).replace(name="kernel"), schedule, target)
+    if scratch or len(made) > 1 or made[0].serial or made[0].kernel != kernel:
+        return None
+    return kernel, made[0].schedule
 
 
 def _open_for_numbers(kernel: Kernel, schedule: Schedule | None) -> Kernel | None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...ir.dims import Dim
 from ...ir.errors import KernelError
+from ..programs.in_bands import in_bands
 from ..programs.in_step import in_step
 from ..programs.memory_plan import MemoryPlan, verify
 from ..programs.plan_memory import plan_memory
@@ -26,7 +27,7 @@ from ..programs.with_checks import with_checks
 from ..schedules.steps import Bound, Collapse
 from ..schedules.target import Target
 from .code import Code
-from .generate import code_for_sizes, code_of
+from .generate import code_for_sizes, code_of, divided
 from .main_function import CALLS, CALLS_TEXT, Main, time_of
 from .native_manifest import NativeManifest
 
@@ -87,6 +88,7 @@ def link(
 
     program, checks = with_checks(program if sizes is None else program.at(sizes))
     if not apart and not guard:
+        program = in_bands(program, lambda call: divided(call.kernel, call.how, target))
         program = in_step(program, target)
     plan = verify(plan_memory(program, scratch, guard))
     main = Main(plan, codes, checks, entry, apart, guard, sizes)

@@ -20,6 +20,7 @@ from ...ir.kernel.affine import Extent
 from ...ir.kernel.types import NUMPY
 from ...ir.recur import is_split
 from ..programs.host_parts import Land, check, meet, on_host
+from ..programs.in_bands import SLACK
 from ..programs.memory_plan import (
     ALIGNMENT,
     MemoryPlan,
@@ -32,7 +33,8 @@ from ..programs.memory_plan import (
     roots,
     shares,
 )
-from ..programs.program import Alias, Array, Call, Host, Repeat, Step, is_meeting
+from ..programs.program import Alias, Array, Bands, Call, Host, Repeat, Step, is_meeting
+from .bands_text import Member, bands_text
 from .code import Code
 from .in_turn import MEMCPY, in_turn, may_be_in_turn
 from .native_manifest import ARENA, FIRST, MOST, POOL, Native, Part, slot_of
@@ -196,6 +198,7 @@ class Main:
         self.functions: list[str] = []
         self.lines: list[str] = []
         self.tasks: list[_Task] = []  # that are yet to be written
+        self.gathered: list[tuple[Call, _Task]] = []  # calls in bands that are yet to be written
         self.latest: Call | None = None  # that of the last of these, where it may be joined by another
         self.words: list[str | int] = []  # of the part
         self.declared: dict[str, None] = {}
@@ -207,6 +210,12 @@ class Main:
     def write(self) -> tuple[tuple[Part, ...], str]:
         program = self.plan.program
         for number, step in enumerate(program.steps):
+            if (
+                self.gathered
+                and not isinstance(step, Alias)
+                and self.gathered[0][0].bands is not bands_of(step)
+            ):
+                self.by_bands()
             if self.flying:
                 self.land(*self.touched(number, step))
             self.copy(self.plan.moves.get(number, ()))
@@ -230,6 +239,8 @@ class Main:
             for array in self.freed.get(number, ()):
                 self.land([], [(self.plan.places[array], array.nbytes)])
                 self.poison(self.plan.places[array], array.nbytes)
+        if self.gathered:
+            self.by_bands()
         for number in list(self.flying):
             self.land_one(number)
         self.copy(self.plan.moves.get(len(program.steps), ()))
@@ -604,6 +615,10 @@ class Main:
             phases.append((phase.symbol, units, time))
         if not phases:
             return
+        if step.bands is not None:
+            self.gathered.append((step, _Task(tuple(values), tuple(phases))))
+            self.latest = None
+            return
         task, before = _Task(tuple(values), tuple(phases)), self.latest
         self.latest = step
         if step.in_step and self.tasks and before and before.outputs[0] in step.inputs:
@@ -627,11 +642,39 @@ class Main:
         values = (*tasks[0].values, *tasks[1].values)
         return _Task(values, ((symbol, tasks[0].phases[0][1], time),))
 
+    def by_bands(self) -> None:
+        """Write the calls that are gathered, which are done band by band."""
+        gathered, self.gathered = self.gathered, []
+        (bands,) = {call.bands for call, _ in gathered}
+        assert bands is not None
+        symbol = f"{self.entry}_bands{len(self.bodies)}"
+        members, values, time = list[Member](), [(0, 0, 0)], 0
+        for call, task in gathered:
+            ((phase, (*_, units), (*_, nanoseconds)),) = task.phases
+            arrays = [array for array in (*call.inputs, *call.outputs) if array is not None]
+            parts = [
+                (n, a.nbytes // a.shape[0] - 2 * SLACK) for n, a in enumerate(arrays) if a in bands.passed
+            ]
+            members.append(Member(phase, len(task.values), tuple(parts), units // bands.count))
+            values += task.values
+            time += nanoseconds
+        self.declared |= dict.fromkeys((MEMCPY, LANES_TEXT, UMIN))
+        self.bodies.append(bands_text(symbol, members, bands.lanes))
+        self.do_calls()
+        self.width = max(self.width, len(values))
+        self.do(_Task(tuple(values), ()))
+        most = self.name(f"call i64 @llvm.umin.i64(i64 %most, i64 {bands.lanes})")
+        self.launch(symbol, "%args", str(bands.count), str(time), most)
+
     def launch(self, symbol: str, args: str, units: str, time: str, most: str) -> None:
         """Deal units out over threads."""
         self.lines.append(
             f"  call void %launch(ptr %pool, ptr @{symbol}, ptr {args}, i64 {units}, i64 {time}, i64 {most})"
         )
+
+
+def bands_of(step: Step) -> Bands | None:
+    return step.bands if isinstance(step, Call) else None
 
 
 def _element(array: Array) -> Extent:

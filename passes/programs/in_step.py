@@ -43,7 +43,7 @@ def in_step(program: Program, target: Target) -> Program:
     latest: Call | None = None  # the call before, which is not in step with another
     at = 0
     for step in program.steps:
-        if isinstance(step, Call):
+        if isinstance(step, Call) and step.bands is None:
             found = None if latest is None else in_turn(latest, step, target)
             if found is not None and _is_read_once(latest.outputs[0], program):
                 steps[at], step = found

@@ -272,9 +272,14 @@ def overwrites(step: Step) -> Iterator[tuple[int, int]]:
 
 
 def beside(steps: Sequence[Step], number: int) -> list[Array]:
-    """What the call before may still read and write while a step runs, if that is in step with it."""
+    """What calls before may still read and write while a step runs, that are in step or in bands with it."""
     step = steps[number]
-    if not isinstance(step, Call) or not step.in_step:
+    if not isinstance(step, Call):
+        return []
+    if step.bands is not None:
+        members = [one for one in steps[:number] if isinstance(one, Call) and one.bands is step.bands]
+        return [array for one in members for array in (*one.inputs, *one.outputs)]
+    if not step.in_step:
         return []
     before = next(one for one in reversed(steps[:number]) if not isinstance(one, Alias))
     return [array for array in (*before.inputs, *before.outputs) if array is not None]
@@ -386,7 +391,7 @@ class _Memory:
                 for place, made in zip(outputs, step.outputs, strict=True):
                     if not self.apart(place, made.nbytes, plan.places[array], array.nbytes):
                         raise self.refuse(
-                            f"{step.name} writes over what it is in step with", f"over: {array}"
+                            f"{step.name} writes over what it is in step or in bands with", f"over: {array}"
                         )
             if isinstance(step, Repeat):
                 verify(plan.bodies[step])

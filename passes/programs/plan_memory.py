@@ -293,7 +293,7 @@ class _Planner:
             self.steps[number] = replace(step, is_over=alike)
             return alike
         assert isinstance(step, Call)
-        if position in over.values() or step.how is not None:
+        if position in over.values() or step.how is not None or step.bands is not None:
             return False
         if not may_be_in_place(step.kernel, n, position):
             return False

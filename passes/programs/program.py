@@ -80,12 +80,25 @@ class Passing:
 
 
 @dataclass(frozen=True, eq=False)
+class Bands:
+    """What some calls that follow each other do together, part by part (in_bands.py).
+
+    count: the parts.  lanes: of how many there is memory at a time.  passed: the arrays that have it.
+    """
+
+    count: int
+    lanes: int
+    passed: frozenset[Array]
+
+
+@dataclass(frozen=True, eq=False)
 class Call:
     """One kernel on arrays, in the order of its buffers.
 
     how: its schedule; None leaves that to the default of the target.  where: the user's file and line, where
     known; it has no meaning to the program.  in_step: each of its units runs right after that of the same
-    number of the call before, whose operands live until it is over.
+    number of the call before, whose operands live until it is over.  bands: what it does together with the
+    calls beside it that have the same.
     """
 
     kernel: Kernel
@@ -94,6 +107,7 @@ class Call:
     how: Schedule | None = None
     where: tuple[str, int] | None = None
     in_step: Passing | None = None
+    bands: Bands | None = None
 
     @property
     def name(self) -> str:

@@ -3,9 +3,9 @@ of tiles, for images with the batch innermost: of 3 x 3 taps, and of 4 x 4 at ev
 
     kernel conv_weight_grad(g: f32[64,16,16,32], x: f32[32,16,16,32]) -> (out: f32[64,32,3,3])
     ->
-    kernel tiles_of_g(g) -> (u: f32[64,4,36,128])                   (G g Gt)[a], of rows of tiles of 4 x 4
-    kernel tiles_of_x(x) -> (v: f32[32,4,36,128])                   (Bt x B)[a], of windows of 6 x 6
-    kernel products(u, v) -> (m: f32[36,64,32])                     m[a] = sum of u[:, y, a] @ v[:, y, a].T
+    kernel tiles_of_g(g) -> (u: f32[4,64,36,128])                   (G g Gt)[a], of rows of tiles of 4 x 4
+    kernel tiles_of_x(x) -> (v: f32[4,32,36,128])                   (Bt x B)[a], of windows of 6 x 6
+    kernel products(u, v) -> (m: f32[36,64,32])                     m[a] = sum of u[y, :, a] @ v[y, :, a].T
     kernel taps(m) -> (w: f32[3,3,64,32])                           w = At m A
     kernel conv_weight_grad(w) -> (out: f32[64,32,3,3])             and whatever is computed of it
 
@@ -49,6 +49,7 @@ from ..kernels.product import Factor, is_zero, plain, products
 from ..kernels.winograd import PAIRS, at_points, powers
 from ..schedules.target import Target
 from .factor_sums import CALL, price
+from .in_bands import FAR, NEAR
 
 TILE = 4  # places of a tile, on a side
 STEPS = {1: 3, 2: 4}  # the taps of a window that moves by so many places
@@ -60,6 +61,9 @@ POINTS = {3: (0.0, *(sign * a for a in PAIRS[TILE + 2] for sign in (1, -1))), 2:
 # times both images.  With 512 by 512 channels of 4 x 4 places it was the most of a ResNet-18 for images of
 # 32 x 32, and gained least.
 MOST_TILES, MOST_WEIGHTS, TIMES = 1 << 27, 1 << 24, 9
+# In bands there is a part of what tiles become at a time, but for who profiles or guards each call; what is
+# summed of it, once for each part, is then to be that many times smaller.
+MOST_IN_BANDS, SUMMED = 1 << 29, 3
 PANEL = 32  # tiles whose values lie together, channel after channel, as products read them
 Values = Sequence[Expr]
 Transform = Callable[[Values], list[Expr]]
@@ -122,8 +126,9 @@ def in_tiles(kernel: Kernel, target: Target, largest: int = 0) -> list[Kernel] |
     if found.positions * tiles * found.apart**2 >= found.reach**2 * prod(places):
         return None  # there is as much to multiply
     weights = 4 * found.positions * outs * channels * phases
+    most = MOST_IN_BANDS if _parts_of_row(found, kernel) else MOST_TILES
     images = 4 * prod(places) * batch * (outs + channels * (phases / found.apart**4))
-    if 4 * found.positions * tiles * batch * (outs * found.apart**2 + channels * phases) > MOST_TILES:
+    if 4 * found.positions * tiles * batch * (outs * found.apart**2 + channels * phases) > most:
         return None
     if weights > max(MOST_WEIGHTS, TIMES * images, largest):
         return None
@@ -212,17 +217,23 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
     extents, buffers, step = kernel.extents, kernel.buffers, found.step
     outs, channels, batch = (int(extents[axis]) for axis in (found.outs, found.channels, found.batch))
     rows, across = tiles = [-(-int(extents[place]) // (TILE * found.apart)) for place in found.places]
-    name = {letter: fresh(kernel, letter) for letter in "uvmwaefijtbscyxnkpq"}
-    at = {letter: Affine(((name[letter], 1),)) for letter in "aefijtbcyxnpq"}
+    name = {letter: fresh(kernel, letter) for letter in "uvmwzaefijtbscyxnkpqrh"}
+    at = {letter: Affine(((name[letter], 1),)) for letter in "aefijtbcyxnpqr"}
     sizes = {"a": found.positions, "e": step, "f": step, "i": outs, "j": channels}
     sizes |= {"t": rows * across * batch, "b": across * batch, "y": rows, "x": across, "n": batch}
     over = "yxn"  # the axes that tiles are gone over by
+    parts = 0 if images_first else _parts_of_row(found, kernel)
+    sizes |= {"r": rows * max(1, parts), "b": across * batch // max(1, parts)}
     tile: list[Affine]  # where a tile is among all
     of_tile = "t"
     if images_first:
         tile = [Affine.of({name["y"]: across, name["x"]: 1, name["n"]: rows * across})]
     elif found.is_gradient:
         tile = [at["y"], Affine.of({name["x"]: batch, name["n"]: 1})]
+        if parts > 1:
+            over, sizes["h"], sizes["x"] = "yhxn", parts, across // parts
+            tile[0] = Affine.of({name["y"]: parts, name["h"]: 1})
+            at["x"] = Affine.of({name["h"]: sizes["x"], name["x"]: 1})
     elif batch % PANEL == 0:
         over, of_tile, sizes["k"], sizes["n"] = "yxkn", "pq", batch // PANEL, PANEL
         panel = {"y": across * sizes["k"], "x": sizes["k"], "k": 1}
@@ -302,12 +313,13 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
         def to(a: int) -> tuple[Affine, ...]:
             point = Affine((), a)
             if by_rows:
-                return *phase, channel_at, tile[0], point, tile[1]
+                return tile[0], *phase, channel_at, point, tile[1]
             return point, *phase, *tile[:-1], channel_at, tile[-1]
 
         made = _both_ways(transform, values, width)
         stores = tuple(Store(out.name, to(a), value) for a, value in enumerate(made))
         walk = f"{letters[:-1]}{over[:-1]}{letters[-1]}{over[-1]}" if of_tile == "pq" else letters + over
+        walk = f"{over[:-2]}{letters}xn" if by_rows else walk
         return Kernel(f"tiles_of_{'g' if letters == 'i' else 'x'}", (image,), (out,), axes(walk), stores)
 
     def products_of(
@@ -333,11 +345,11 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
     by_rows = found.is_gradient and not images_first
     one, image = buffers[found.one.buffer], buffers[found.image.buffer]
     before, last = of_tile[:-1], of_tile[-1]  # of panels, channels are between
-    v = buffer("v", f"{phases}jyab" if by_rows else f"a{phases}{before}j{last}")
+    v = buffer("v", f"r{phases}jab" if by_rows else f"a{phases}{before}j{last}")
     moves, by = (found.late, 1) if found.divided else ([step > 1] * 2, step)
     windows = tiles_of(image, v, f"{phases}j", side, by, moves, found.origin, of_window)
     if found.is_gradient:
-        u, m = buffer("u", "iyab" if by_rows else "ait"), buffer("m", f"ai{phases}j")
+        u, m = buffer("u", "riab" if by_rows else "ait"), buffer("m", f"ai{phases}j")
         w = Buffer(name["w"], "f32", (taps, taps, outs, channels))
         of_m = [read(m.name, (Affine((), a), *index(f"i{phases}j"))) for a in range(found.positions)]
         results = [
@@ -345,12 +357,20 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
             for n, value in enumerate(_both_ways(to_taps, of_m, side))
         ]
         total = read(w.name, [*found.taps, found.outs, found.channels])
+        factors, sums = ("riab", f"r{phases}jab") if by_rows else ("ait", f"a{phases}jt"), list[Kernel]()
+        if parts:
+            z = buffer("z", f"rai{phases}j")
+            multiplied = products_of(u, v, z, factors, f"rai{phases}j", "b")
+            summed = Reduce(name["s"], "sum", axes("r"), read(z.name, index(f"rai{phases}j")))
+            stages = summed, Store(m.name, index(f"ai{phases}j"), ref(name["s"]))
+            sums = [Kernel("sums", (z,), (m,), axes(f"ai{phases}j"), stages)]
+        else:
+            multiplied = products_of(u, v, m, factors, f"ai{phases}j", "rb" if by_rows else "t")
         return [
             tiles_of(one, u, "i", TILE, 1, (False, False), (0, 0), of_cotangents),
             windows,
-            products_of(u, v, m, ("iyab", f"{phases}jyab"), f"ai{phases}j", "yb")
-            if by_rows
-            else products_of(u, v, m, ("ait", f"a{phases}jt"), f"ai{phases}j", "t"),
+            multiplied,
+            *sums,
             Kernel("taps", (m,), (w,), axes(f"{phases}ij"), tuple(results)),
             with_total(w, total),
         ]
@@ -380,6 +400,20 @@ def _kernels(kernel: Kernel, found: Sum, images_first: bool = False) -> list[Ker
         Kernel("places", (m,), (w,), axes(f"i{own}{over}"), tuple(values)),
         with_total(w, total),
     ]
+
+
+def _parts_of_row(found: Sum, kernel: Kernel) -> int:
+    """In how many parts a row of tiles is made and multiplied, in bands (in_bands.py); 0 for a sum of all
+    tiles at once, where these are near, or few beside what is summed of them."""
+    if not found.is_gradient:
+        return 0
+    outs, channels, batch = (int(kernel.extents[axis]) for axis in (found.outs, found.channels, found.batch))
+    rows, across = (-(-int(kernel.extents[place]) // TILE) for place in found.places)
+    row = 4 * found.positions * across * batch * (outs + channels * found.step**2)
+    summed = 4 * found.positions * outs * channels * found.step**2
+    parts = next(n for n in range(1, across + 1) if across % n == 0 and (row // n <= NEAR or n == across))
+    is_worth = rows * row >= 2 * FAR and summed * rows * parts * SUMMED <= rows * row
+    return parts if is_worth else 0
 
 
 # ---- the transforms, of lines

@@ -178,7 +178,7 @@ def test_operands_of_the_first_live_until_the_second_is_over():
     marked = in_step(program, HERE)
     assert marked.steps[2].in_step is not None
     plan = verify(plan_memory(marked))
-    with pytest.raises(GraphError, match="two writes over what it is in step with"):
+    with pytest.raises(GraphError, match="two writes over what it is in step or in bands with"):
         verify(replace(plan, places={**plan.places, one.inputs[0]: plan.places[two.outputs[0]]}))
     arrays = numbers(program)
     wanted = interpret(program, *arrays)[0]

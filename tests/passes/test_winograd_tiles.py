@@ -145,9 +145,36 @@ def test_the_kernels_give_the_sum(sizes, window):
 
 def test_what_a_row_of_tiles_becomes_lies_together():
     """Its planes at a distance that hangs on no number of channels, so that they don't meet in a cache."""
-    for part in tiled(weight_gradient(64, 32, (16, 16), 32, (-1, -1)))[:2]:
+    for part, channels in zip(tiled(weight_gradient(64, 32, (16, 16), 32, (-1, -1))), (64, 32), strict=False):
         (planes,) = part.outputs
-        assert planes.shape[1:] == (4, 36, 4 * 32) and planes.strides[2] == 4 * 32
+        assert planes.shape == (4, channels, 36, 4 * 32)
+
+
+@pytest.mark.parametrize("window", [{}, TWO], ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_rows_of_tiles_and_parts_of_them_are_summed_one_by_one(sizes, window, monkeypatch):
+    monkeypatch.setattr(winograd_tiles, "FAR", 0)
+    monkeypatch.setattr(winograd_tiles, "SUMMED", 0)
+    kernel = weight_gradient(*sizes, **window)
+    rows, across = (-(-n // 4) for n in sizes[2])
+    for near, parts in ((1 << 20, 1), (1, across)):
+        monkeypatch.setattr(winograd_tiles, "NEAR", near)
+        made = tiled(kernel)
+        names = ["tiles_of_g", "tiles_of_x", "products", "sums", "taps", kernel.name]
+        assert [part.name for part in made] == names
+        assert [part.outputs[0].shape[0] for part in made[:3]] == [rows * parts] * 3
+        assert error(made, kernel) < 1e-5
+
+
+def test_tiles_may_be_more_where_they_are_there_in_parts(monkeypatch):
+    """And are summed as a whole where what is summed of each part is as much as they are."""
+    many = weight_gradient(64, 64, (56, 56), 64, (-1, -1))
+    made = in_tiles(many, AVX512)
+    assert sum(4 * np.prod(part.outputs[0].shape) for part in made[:2]) > winograd_tiles.MOST_TILES
+    assert made[2].outputs[0].shape == (14 * 7, 36, 64, 64)
+    assert [part.name for part in tiled(weight_gradient(256, 256, (14, 14), 32, (-1, -1)))][3] == "taps"
+    monkeypatch.setattr(winograd_tiles, "SUMMED", 100)
+    assert in_tiles(many, AVX512) is None
 
 
 @pytest.mark.parametrize("window", [{}, {"backwards": True}, TWO], ids=str)
