@@ -53,9 +53,7 @@ def plain_memory(x: Any) -> np.ndarray | None:
     """The memory of a tensor of numbers, where it may be written as it lies and nobody listens; or None."""
     if type(x) not in OWN or modes.CHANGED or type(data := x._data) is not np.ndarray:
         return None
-    flags = data.flags
-    whole = flags.c_contiguous and flags.writeable and x._view is None and data.dtype.num in NUMBERS
-    return data if whole else None
+    return data if data.flags.carray and x._view is None and data.dtype.num in NUMBERS else None
 
 
 def opened(name: str, x: Tensor) -> tuple[np.ndarray, Callable[[], None]]:

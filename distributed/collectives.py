@@ -16,7 +16,7 @@ from ..runtime import Tensor, no_grad
 from ..runtime.history import storage_of
 from ..runtime.places import here
 from .arrays import is_recorded, need_alike, need_tensor, need_tensors, opened, plain_memory, read
-from .groups import ProcessGroup, default_group, get_group_rank, outside, resolved
+from .groups import ProcessGroup, channel_among_all, get_group_rank, outside, resolved
 from .reduce_op import ReduceOp
 from .work import Done, Work, followed
 
@@ -84,10 +84,9 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
     Shapes: `tensor` [...], the same on every rank, is written.  op: how.  async_op: return a Work at once,
     and write until it is waited for.  Raises DistributedError where the ranks don't agree.
     """
-    if group is None and op is ReduceOp.SUM and not async_op and (array := plain_memory(tensor)) is not None:
-        whole = default_group()
-        if len(whole.ranks) > 1:
-            whole.channel.all_reduce_now(array, "sum")
+    if group is None and op is ReduceOp.SUM and not async_op and (channel := channel_among_all()) is not None:
+        if (array := plain_memory(tensor)) is not None:
+            channel.all_reduce_now(array, "sum")
             storage_of(tensor).written(("all_reduce", here()))
             return None
     found = _place("all_reduce", group)

@@ -98,7 +98,7 @@ class _State:
     """What this process has joined.
 
     world: all ranks, kept for the life of the process, as MPI can be left once.  groups: by name.  carried:
-    by ranks, the channel that ops take.
+    by ranks, the channel that ops take.  among_all: that of all ranks, where they are several.
     """
 
     def __init__(self) -> None:
@@ -106,6 +106,7 @@ class _State:
         self.default: ProcessGroup | None = None
         self.groups: dict[str, ProcessGroup] = {}
         self.carried: dict[tuple[int, ...], Channel] = {}
+        self.among_all: Channel | None = None
 
 
 _STATE = _State()
@@ -195,6 +196,7 @@ def init_process_group(
     _STATE.groups["0"] = default
     if nccl is None:
         _STATE.carried[default.ranks] = world.channel
+        _STATE.among_all = world.channel if len(default.ranks) > 1 else None
     _enter(_Carrier(default.ranks, world.rank))
 
 
@@ -206,7 +208,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
             _forget(other)
         _STATE.groups.clear()
         _STATE.carried.clear()
-        _STATE.default = None
+        _STATE.default = _STATE.among_all = None
         _enter(None)
     else:
         _ = found.side  # or it was destroyed before
@@ -362,6 +364,11 @@ def default_group() -> ProcessGroup:
             "Default process group has not been initialized, please make sure to call init_process_group."
         )
     return _STATE.default
+
+
+def channel_among_all() -> Channel | None:
+    """What carries tensors of all ranks, where there are several and one may."""
+    return _STATE.among_all
 
 
 def need_world() -> World:

@@ -8,6 +8,7 @@ collective can't take as it lies (another dim than the first, halves to be summe
 from __future__ import annotations
 
 import atexit
+import ctypes
 import hashlib
 import math
 import os
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..ir.errors import DistributedError
 from ..ir.meeting import got_before, is_anew
-from ..runtime.memory import quick_address
+from ..runtime.memory import DATA_AT
 from ..runtime.threads import get_num_threads
 from . import rendezvous
 from .arrays import NUMBERS
@@ -31,9 +32,11 @@ from .launching import segments
 from .mpi import MPI, NATIVE
 from .mpi_arrays import After, is_over, named, plain, raw, spelled, wide_of, widened
 from .waiting import wait
-from .without_python import DIFFER, FIRST_TURNS, plan_of
+from .without_python import FIRST_TURNS, plan_of
 from .work import PROGRESS
 
+FORKED = "a forked process is no rank"
+_HANDLE = {4: ctypes.c_uint32, 8: ctypes.c_uint64}[MPI._sizeof(MPI.Request)]
 STOPPED = 5.0  # seconds after which a rank that is stopped is not waited for
 
 _OPS = {
@@ -59,6 +62,8 @@ class Channel:
         self.broken: DistributedError | None = None
         self.plans: dict[tuple, tuple[str, int, object]] = {}  # of what is combined in place
         self.checked = False  # each call is compared on all ranks, on other machines too
+        self.request = ctypes.create_string_buffer(8)  # of what is begun without Python
+        self.request_at = ctypes.addressof(self.request)
 
     # ---- agreement
     def need_sound(self) -> None:
@@ -175,25 +180,27 @@ class Channel:
             Flight(self, text, [request], array.nbytes, None, array).wait()
 
     def _begun_over(self, array: np.ndarray, reduce: str, turns: int) -> tuple[str, Any, bool]:
-        """Begin to combine a dense array of numbers in place: the text of that, its request, if it is done.
+        """Begin to combine a dense array of numbers in place: its text, its request, or that it is done.
 
         turns: for which to look at once whether it is, as somebody waits.
 
         Between kernels each line costs ten times what it does in a loop, as nothing of it is in the caches.
         """
-        key = array.dtype, array.shape, reduce
+        key = array.dtype.num, array.shape, reduce
         if (known := self.plans.get(key)) is None:
             known = self.plans[key] = self._planned(array, reduce)
         text, plan, _ = known
         if plan and not self.checked:
-            self.need_sound()
+            if self.broken is not None or self.world.trouble is not None:
+                self.need_sound()
             self.count += 1
-            request = MPI.Request()
-            found = NATIVE.begin(plan, self.count, quick_address(array), MPI._addressof(request), turns)
+            found = NATIVE.begin(plan, self.count, id(array), self.request_at, turns)
+            if found == 1:
+                return text, None, True
+            if not found:
+                return text, MPI.Request.fromhandle(_HANDLE.from_buffer(self.request).value), False
             if found > 1:
                 raise self.failed(text, MPI.Exception(found - 2))
-            if found != DIFFER:
-                return text, request, found == 1
             self.compare(text)  # which doesn't raise where a note was read while it was written
         else:
             self.begin(text)
@@ -206,14 +213,14 @@ class Channel:
         """The text of a collective, its plan's address (0 where MPI is called by Python), what keeps that."""
         text = spelled("all_reduce", {"reduce": reduce}, array)
         kind = MPI._typedict.get(array.dtype.char)
-        if NATIVE is None or kind is None or array.size >= 1 << 31:
+        if NATIVE is None or DATA_AT is None or kind is None or array.size >= 1 << 31:
             return text, 0, None
         board = self.world.board
         fingerprint, letters = note_of(text)
         notes = [board.address + board.place(r, self.number) for r in (self.world.rank, *self.near)]
         handles = [MPI._handleof(one) for one in (kind, _OPS[reduce], self.comm)]
         words = [notes[0], self.number, fingerprint, 0, 0, NATIVE.all_reduce, int(MPI.IN_PLACE), array.size]
-        words += [*handles, NATIVE.test, len(notes) - 1, *notes[1:]]
+        words += [*handles, NATIVE.test, DATA_AT, len(notes) - 1, *notes[1:]]
         return text, *plan_of(words, letters)
 
     def _all_reduce(self, input: np.ndarray, output: np.ndarray, reduce: str, **_: Any) -> tuple:
@@ -379,6 +386,7 @@ class World:
         segments.unlink({n for n in segments.mapped(self.process) if n.startswith("mpich_shm_")})
         self.numbers, self.numbers_among = 0, dict[tuple[int, ...], int]()
         self.trouble: str | None = None
+        os.register_at_fork(after_in_child=self._forked)
         # Where this rank may run, and how many ranks compute there: who is bound to cores has them alone.
         self.cores = len(os.sched_getaffinity(0))
         self.sharers = 1 if self.cores < (os.cpu_count() or 1) else len(near)
@@ -418,12 +426,13 @@ class World:
 
     def need_alive(self) -> None:
         """Raise DistributedError where nobody can be met: a rank was lost, or this is a forked child."""
+        if self.trouble is FORKED:
+            raise DistributedError(FORKED, "it can't meet the others: start it by spawn, or in the parent")
         if self.trouble:
             raise DistributedError(f"the group is broken: {self.trouble}", "start the job anew")
-        if os.getpid() != self.process:
-            raise DistributedError(
-                "a forked process is no rank", "it can't meet the others: start it by spawn, or in the parent"
-            )
+
+    def _forked(self) -> None:
+        self.trouble = FORKED
 
     def lost(self, trouble: str) -> None:
         """Remember that a rank can't be met any more."""

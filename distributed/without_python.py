@@ -25,7 +25,7 @@ DIFFER = -1  # what `begin` gives where a rank noted something else
 # A plan's words
 OWN, GROUP, FINGERPRINT, LENGTH, TEXT = range(5)
 ALL_REDUCE, IN_PLACE, ELEMENTS, KIND, OP, COMM, TEST = range(5, 12)
-NEAR, OTHERS = 12, 13
+DATA_AT, NEAR, OTHERS = range(12, 15)
 
 
 def _word(name: str, at: int, kind: str = "i64") -> str:
@@ -77,7 +77,7 @@ error:
   ret i64 %told
 }}
 
-define i64 @lamina_begin(ptr %plan, i64 %count, ptr %data, ptr %request, i64 %most) {{
+define i64 @lamina_begin(ptr %plan, i64 %count, ptr %array, ptr %request, i64 %most) {{
 begin:
 {_word("own", OWN, "ptr")}{_word("group", GROUP)}{_word("fingerprint", FINGERPRINT)}
 {_word("length", LENGTH)}{_word("text", TEXT, "ptr")}{_word("near", NEAR)}
@@ -121,7 +121,9 @@ differ:
   ret i64 {DIFFER}
 go:
 {_word("all_reduce", ALL_REDUCE, "ptr")}{_word("in_place", IN_PLACE, "ptr")}{_word("elements", ELEMENTS)}
-{_word("kind", KIND)}{_word("op", OP)}{_word("comm", COMM)}
+{_word("kind", KIND)}{_word("op", OP)}{_word("comm", COMM)}{_word("data_at", DATA_AT)}
+  %its_data = getelementptr i8, ptr %array, i64 %data_at
+  %data = load ptr, ptr %its_data
   %code = call i32 %all_reduce(
     ptr %in_place, ptr %data, i64 %elements, i64 %kind, i64 %op, i64 %comm, ptr %request)
   %is_error = icmp ne i32 %code, 0
@@ -146,9 +148,9 @@ class Native(NamedTuple):
     """The functions of one MPI.
 
     look: asks for the request at an address: 0 where it isn't done, 1 where it is, above that 2 and MPI's
-    error.  begin: of a plan's address, the count, the data's address and the request's, begins to combine the
-    data in place, and looks whether that is done for so many turns: the same, or DIFFER.  all_reduce,
-    test: where MPI's functions are.
+    error.  begin: of a plan's address, the count, an array's address as an object and a request's, begins to
+    combine the array in place, and looks whether that is done for so many turns: the same, or DIFFER.
+    all_reduce, test: where MPI's functions are.
     """
 
     look: Callable[[int], int]

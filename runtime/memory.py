@@ -156,6 +156,7 @@ def _is_known_layout() -> bool:
 
 
 _KNOWN = _is_known_layout()
+DATA_AT = _DATA if _KNOWN else None  # bytes from where an array is as an object to where it says its data are
 
 
 def quick_address(array: np.ndarray) -> int:

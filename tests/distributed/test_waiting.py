@@ -69,14 +69,14 @@ def test_who_has_come_is_told_by_the_notes():
 
 def begun(boards, group, text):
     """What `lamina_begin` of the first board gives for the group's first collective, and MPI's calls."""
-    calls, memory = [], ctypes.create_string_buffer(8)
+    calls, memory = [], (ctypes.c_uint64 * 2)(0, 1234)
     mpi = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 7)(lambda *given: calls.append(given) or 0)
     test = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(lambda *given: calls.append(given) or 0)
     first = boards[0]
     notes = [first.address + first.place(board.rank, group) for board in boards]
     fingerprint, letters = note_of(text)
     words = [notes[0], group, fingerprint, 0, 0, ctypes.cast(mpi, ctypes.c_void_p).value, 1, 2, 3, 4, 5]
-    words += [ctypes.cast(test, ctypes.c_void_p).value, len(notes) - 1, *notes[1:]]
+    words += [ctypes.cast(test, ctypes.c_void_p).value, 8, len(notes) - 1, *notes[1:]]
     plan, kept = plan_of(words, letters)
     place = ctypes.addressof(memory)
     _, begin, _ = compiled()
@@ -93,7 +93,7 @@ def test_what_is_begun_without_python_is_noted_and_compared_as_python_does():
     found, calls = begun(boards, group, long)
     assert found == 0
     assert len(calls) == 1
-    assert calls[0][2:6] == (2, 3, 4, 5), "elements, kind, op, communicator"
+    assert calls[0][1:6] == (1234, 2, 3, 4, 5), "data, elements, kind, op, communicator"
     assert boards[1].read(0, group) == (1, note_of(long)[0], note_of(long)[1].decode())
 
     boards[2].note(group, 1, "broadcast")
