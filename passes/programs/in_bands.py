@@ -38,9 +38,10 @@ from .program import Array, Bands, Call, Program
 from .program import Step as ProgramStep
 
 FAR = 1 << 24  # bytes of an array, from which on it is in no cache when it is read
-NEAR = 9 << 19  # of all that a band passes on, at most
+LEAST, NEAR = 1 << 18, 9 << 19  # of all that a band passes on: the more bands, the more threads share them
 FEWEST = 8  # bands, which threads then share evenly enough
-LANES = 16  # threads that may be at bands
+# Threads that may be at bands: so many, and up to the bits of a word where their lanes take no more bytes.
+LANES, MOST_LANES, LANES_BYTES = 16, 64, 72 << 20
 # Bytes before and behind a part: vectors of which some lanes are read in vain may reach there.
 SLACK = 4096
 
@@ -62,7 +63,7 @@ def in_bands(program: Program, divided: Divided) -> Program:
         ]
         if found:
             group, count = found[-1]
-            lanes = min(count, LANES)
+            lanes = group.lanes(count)
             parts = {array: _parts(array, count, lanes) for array in group.passed}
             bands = Bands(count, lanes, frozenset(parts.values()))
             for number, call in enumerate(group.members, first):
@@ -117,13 +118,22 @@ class _Group(NamedTuple):
     passed: set[Array]
 
     def bands(self, divided: Divided) -> int:
-        """In how many bands, as few as may be; 0 where none fit."""
+        """In how many bands, as many as are of some bytes; 0 where none fit."""
         lengths = [array.shape[0] for array in self.passed if array.shape]
         if not lengths or not any(map(_is_far, self.passed)):
             return 0
         length, nbytes = min(lengths), sum(array.nbytes for array in self.passed)
-        counts = (n for n in range(FEWEST, length + 1) if length % n == 0 and nbytes // n <= NEAR)
-        return next((count for count in counts if self.may_be_in(count, divided)), 0)
+        counts = (
+            n
+            for n in range(min(length, nbytes // LEAST), FEWEST - 1, -1)
+            if length % n == 0 and nbytes // n <= NEAR and self.may_be_in(n, divided)
+        )
+        return next(counts, 0)
+
+    def lanes(self, count: int) -> int:
+        """Of how many bands there is memory at a time."""
+        band = sum(array.nbytes for array in self.passed) // count
+        return min(count, MOST_LANES, max(LANES, LANES_BYTES // band))
 
     def may_be_in(self, count: int, divided: Divided) -> bool:
         """Whether each call does its own part of what is passed on in each of so many bands."""

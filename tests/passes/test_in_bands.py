@@ -76,9 +76,10 @@ def numbers(program):
 def small(monkeypatch):
     """Arrays of any size are far, so that small programs are in bands."""
     monkeypatch.setattr(module, "FAR", 1)
+    monkeypatch.setattr(module, "LEAST", 1)
 
 
-def test_bands_are_as_few_as_have_room_and_threads_enough(small, monkeypatch):
+def test_bands_are_as_many_as_are_of_some_bytes(small, monkeypatch):
     made = bands(chain())
     assert str(made) == (
         "program banded(%x: f32[96,12,7]) -> (%y) {\n"
@@ -89,19 +90,31 @@ def test_bands_are_as_few_as_have_room_and_threads_enough(small, monkeypatch):
     (a,) = made.steps[0].outputs
     assert a.nbytes // 12 == 96 * 7 * 4 + 2 * SLACK
     assert made.steps[0].bands is made.steps[1].bands
+    row = 96 * 7 * 4
+    monkeypatch.setattr(module, "LEAST", row + 1)
+    assert counts(chain()) == [0, 0], "six bands of two rows are too few"
     monkeypatch.setattr(module, "FEWEST", 3)
-    assert counts(chain()) == [3, 3]
-    monkeypatch.setattr(module, "NEAR", 96 * 7 * 4 * 2)
     assert counts(chain()) == [6, 6]
-    monkeypatch.setattr(module, "NEAR", 96 * 7 * 4 - 1)
+    monkeypatch.setattr(module, "LEAST", 3 * row)
+    assert counts(chain()) == [4, 4]
+    monkeypatch.setattr(module, "NEAR", row - 1)
+    monkeypatch.setattr(module, "LEAST", 1)
     assert counts(chain()) == [0, 0], "a row is more than what is near"
 
 
-def test_lanes_are_no_more_than_threads_that_may_be_at_bands(small):
-    made = bands(chain(rows=40))
-    assert made.steps[0].bands.count == 8
-    made = bands(chain(rows=37))
-    assert made.steps[0].outputs[0].shape[0] == module.LANES < made.steps[0].bands.count == 37
+def test_lanes_are_no_more_than_threads_that_may_be_at_bands(small, monkeypatch):
+    def lanes(rows):
+        step = bands(chain(rows=rows)).steps[0]
+        assert step.bands.count == rows
+        assert step.outputs[0].shape[0] == step.bands.lanes
+        return step.bands.lanes
+
+    assert lanes(40) == 40
+    assert lanes(90) == 64, "the bits of a word"
+    monkeypatch.setattr(module, "LANES_BYTES", 20 * 96 * 7 * 4)
+    assert [lanes(rows) for rows in (12, 40, 90)] == [12, 20, 20]
+    monkeypatch.setattr(module, "LANES_BYTES", 1)
+    assert lanes(90) == module.LANES
 
 
 @pytest.mark.parametrize(
@@ -122,8 +135,8 @@ def test_calls_that_are_in_no_bands(changed, small):
 
 
 def test_units_of_several_rows_are_of_one_band(small):
-    assert counts(chain(rows=160, how="vectorise(j) block(i, 5)")) == [8, 8]
-    assert counts(chain(rows=152, how="vectorise(j) tile(i, 2) block(i, 4)")) == [19, 19]
+    assert counts(chain(rows=160, how="vectorise(j) block(i, 5)")) == [32, 32]
+    assert counts(chain(rows=152, how="vectorise(j) tile(i, 2) block(i, 4)")) == [38, 38]
 
 
 def test_what_is_near_anyway_is_in_no_bands():
@@ -186,7 +199,7 @@ def check(program, exact=True):
 
 def test_vectors_may_lie_along_bands(small):
     made = chain(rows=256, columns=3, how="vectorise(i) block(i, 16)")
-    assert counts(made) == [8, 8]
+    assert counts(made) == [16, 16]
     check(made)
     flat = program(
         *(
@@ -196,7 +209,7 @@ def test_vectors_may_lie_along_bands(small):
         ),
         how="vectorise(j, 2) block(j, 512)",
     )
-    assert counts(flat) == [8, 8]
+    assert counts(flat) == [32, 32]
     check(flat)
 
 
@@ -237,7 +250,7 @@ def test_gradients_of_weights_are_made_in_bands(way, size, parts, small, monkeyp
     program = pack_matmuls(gradient(*size), HERE, Options(only=way))
     made = counts(program)
     packed = sum(call.name == "pack" for call in program.calls)
-    assert made[:3] == [9 * parts] * 3 or packed and made[2:4] == [9, 9], made
+    assert made[:3] == [9 * parts] * 3 or packed and made[2:4] == [9 * parts] * 2, made
     check(program)
     g, x = numbers(program)
     (got,) = Executable(program, HERE)(g, x)
