@@ -183,7 +183,7 @@ def test_what_every_band_reads_again_counts(small):
     assert counts(multiplied(640)) == [0, 0]
 
 
-def check(program, exact=True):
+def check(program):
     """That a program in bands gives what it gives call by call, and what the interpreter says."""
     arrays = numbers(program)
     assert "_bands" in link(program, HERE).texts[-1]
