@@ -60,7 +60,9 @@ def joined(terms: list, shape_of: Any) -> Any:
 
 def sigmoid_of(x: np.ndarray) -> None:
     """Put 1 / (1 + exp(-x)) in place of x."""
-    np.negative(x, out=x)
+    # Not np.negative: NumPy 2.4.6 errs where an operand's step is 4 elements of 4 bytes, or 8 of 8, and the
+    # result's is more than one (AVX-512).
+    np.multiply(x, -1, out=x)
     np.exp(x, out=x)
     x += 1
     np.reciprocal(x, out=x)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import size_rules
@@ -194,9 +195,11 @@ def check_precision(op: Op) -> None:
 
 def check_layouts(op: Op) -> None:
     """Transposed, strided and broadcast operands give what contiguous copies of them give."""
-    dtype = first_dtype(op)
-    for layout in layouts(op):
-        for case in cases(op, dtype, layout):
+    first = first_dtype(op)
+    # Every sample in the first, and the largest in float32, where NumPy has other loops.
+    calls = [(first, None), *[(dtype, 1) for dtype in taken(op, WIDE) if dtype is not first]]
+    for layout, (dtype, count) in product(layouts(op), calls):
+        for case in cases(op, dtype, layout, count):
             plain = case.run([x if x is None else x.copy() for x in case.operands])
             limits = bound(case, plain, dtype) if dtype in EPS else [0.0] * len(plain)
             for name, y, z, limit in zip(case.names, case.run(), plain, limits, strict=True):
