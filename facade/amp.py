@@ -1,7 +1,7 @@
-"""Mixed precision under PyTorch's names: `autocast`, custom functions in it, and GradScaler, for the CPU.
+"""Mixed precision under PyTorch's names: `autocast`, custom functions in it, and GradScaler.
 
-For "cuda", which is not there, they warn and do nothing, as PyTorch's do without it.  Where GPUs are
-pretended (ir/pretended_gpus.py), "cuda" is the CPU with float16 for a default: the two have one state.
+For "cuda", where there is none, they warn and do nothing, as PyTorch's do without it.  The CPU and GPUs have
+one state: a block for either casts what is computed on both.  "cuda" has float16 for a default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from ..ir.dtypes import DType, bfloat16, float16
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError
 from ..ir.types import placed
-from ..runtime import Tensor, modes, no_grad, tensor
+from ..runtime import Tensor, modes, no_grad, on_device, tensor
 from ..runtime.autocasting import cast_to
 from ..runtime.refusal import refusing_methods
 
@@ -33,8 +33,8 @@ def _need_device(device_type: Any) -> None:
 
 
 def _is_here(device_type: str) -> bool:
-    """Whether tensors lie on that type of device: the CPU, or a name of it."""
-    return placed(device_type).type == "cpu"
+    """Whether tensors may lie on that type of device."""
+    return placed(device_type).type == "cpu" or on_device.count() > 0
 
 
 def _unless_default(dtype: DType, device_type: str) -> DType | None:
@@ -44,7 +44,8 @@ def _unless_default(dtype: DType, device_type: str) -> DType | None:
 class autocast(modes._Mode):
     """Choose a dtype for each op: a `with` block, or a decorator.
 
-    device_type: "cpu"; for "cuda" it warns and does nothing.  dtype: bfloat16 (by default) or float16 for
+    device_type: "cpu", or "cuda", for which it warns and does nothing where there is none.
+    dtype: bfloat16 (by default) or float16 for
     what loses little in it, such as products; losses stay in float32 (runtime/autocasting.py lists both).
     cache_enabled is taken and means nothing: a weight is cast at each use.  Raises ArgumentValueError,
     GradError for what is no device type.
@@ -259,8 +260,13 @@ class GradScaler:
             )
         with no_grad():
             inverse = 1.0 / self._scale.double()
+            there = [g for g in grads if g.is_cuda]  # which are waited for once
             for g in grads:
-                overflowed = overflowed or not bool(g.isfinite().all())
+                overflowed = overflowed or not (g.is_cuda or bool(g.isfinite().all()))
+            if there and not overflowed:
+                counts = [(~g.isfinite()).sum() for g in there]
+                overflowed = bool(sum(counts[1:], counts[0]) != 0)
+            for g in grads:
                 g.mul_(inverse.to(g.dtype))
         if grads:
             self._found[id(optimizer)] = overflowed

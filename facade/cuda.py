@@ -1,8 +1,8 @@
-"""Answer `torch.cuda`: there is no CUDA device, or as many names of the CPU as the user asked for.
+"""Answer `torch.cuda`: of the GPUs there are, or of as many names of the CPU as the user asked for.
 
-Without these (ir/pretended_gpus.py) it says so as PyTorch does on such a machine, and refuses what needs a
-device.  With them programs run that insist on devices.  What can't be a name stays refused: graphs of calls,
-pools of memory, tensors whose type says that they are on a GPU.
+Without either it says so as PyTorch does on such a machine, and refuses what needs a device.  With names
+(ir/pretended_gpus.py) programs run that insist on devices.  Refused are graphs of calls, pools of memory, and
+classes of tensors whose name says that they are on a GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ..ir.pretended_gpus import count as device_count
+from ..runtime import on_device
 from . import streams
 from .absent import kind
 from .amp import of_cuda as amp
@@ -29,10 +29,13 @@ from .streams import (
     default_stream,
     device,
     index_of,
+    machine_of,
+    pretended,
     refuse,
     set_device,
     set_stream,
 )
+from .streams import count as device_count
 
 __all__ = [
     "OutOfMemoryError", "Stream", "StreamContext", "amp", "current_device", "current_stream",
@@ -68,7 +71,7 @@ class device_of(device):
 
 
 def is_available() -> bool:
-    """Whether there are devices: where the user asked for names of the CPU."""
+    """Whether there are devices, or names of the CPU that the user asked for."""
     return device_count() > 0
 
 
@@ -76,8 +79,8 @@ is_initialized = is_available
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the devices compute in bfloat16: where there are any, as the CPU does."""
-    return is_available()
+    """Whether the current device computes in bfloat16, as pretended ones do."""
+    return is_available() and get_device_capability() >= (8, 0)
 
 
 # ---- random numbers, of which the devices have the CPU's ---------------------------------------------------
@@ -115,34 +118,57 @@ def set_rng_state_all(new_states: Iterable[Any]) -> None:
         default_generator.set_state(state)
 
 
-# ---- memory, of which the devices have none of their own ---------------------------------------------------
+# ---- memory, of which pretended devices have none of their own ---------------------------------------------
+def _allocator(device: Any, call: str) -> Any:
+    """What hands out a device's memory; None where there is none."""
+    machine = machine_of(index_of(device, call)) if is_available() else None
+    return None if machine is None else machine.allocator
+
+
 def empty_cache() -> None:
-    """Give unused device memory back: there is none."""
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes of device memory in use: none, as tensors are in the machine's."""
-    return 0
+    """Give the current device's unused memory back."""
+    if (allocator := _allocator(None, "empty_cache")) is not None:
+        allocator.empty_cache()
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Start counting anew: there is nothing to count."""
+    """Let the peaks begin anew from what is in use now."""
+    if (allocator := _allocator(device, "reset_peak_memory_stats")) is not None:
+        allocator.reset_peak_statistics()
+
+
+def _counted(name: str, key: str, doc: str) -> Any:
+    def asked(device: Any = None) -> int:
+        allocator = _allocator(device, name)
+        return 0 if allocator is None else allocator.statistics()[key]
+
+    asked.__name__ = asked.__qualname__ = name
+    asked.__doc__ = f"Bytes of device memory {doc}; 0 of a pretended device, and without one."
+    return asked
 
 
 ipc_collect = empty_cache
 reset_max_memory_allocated = reset_accumulated_memory_stats = reset_peak_memory_stats
-max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+memory_allocated = _counted("memory_allocated", "allocated_bytes.all.current", "in use")
+max_memory_allocated = _counted("max_memory_allocated", "allocated_bytes.all.peak", "in use at most")
+memory_reserved = _counted("memory_reserved", "reserved_bytes.all.current", "the driver gave")
+max_memory_reserved = _counted("max_memory_reserved", "reserved_bytes.all.peak", "the driver gave at most")
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """What a device's memory holds: 0, whatever is asked for.  Raises DeviceError without a device."""
+    """What a device's memory holds, 0 of what is not counted.  Raises DeviceError without a device."""
     index_of(device, "memory_stats")
-    return Counter()
+    allocator = _allocator(device, "memory_stats")
+    return Counter() if allocator is None else Counter(allocator.statistics())
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """A device's free and whole memory in bytes, the machine's.  Raises DeviceError without a device."""
-    index_of(device, "mem_get_info")
+    """A device's free and whole memory in bytes; of a pretended one the machine's.
+
+    Raises DeviceError without a device.
+    """
+    if (machine := machine_of(index_of(device, "mem_get_info"))) is not None:
+        return machine.device.memory()
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _machine_memory()
 
 
@@ -153,7 +179,7 @@ def _machine_memory() -> int:
 # ---- what they are -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Properties:
-    """What a device is like, for programs that ask.  total_memory: bytes, the machine's."""
+    """What a device is like, for programs that ask.  total_memory: bytes, a pretended one's the machine's."""
 
     name: str
     major: int
@@ -167,25 +193,35 @@ CAPABILITY = (8, 0)  # the first that computes in bfloat16, and nothing after th
 
 def get_device_name(device: Any = None) -> str:
     """The name of a device.  Raises DeviceError without one."""
-    return f"CPU, pretending to be cuda:{index_of(device, 'get_device_name')}"
+    index = index_of(device, "get_device_name")
+    machine = machine_of(index)
+    return f"CPU, pretending to be cuda:{index}" if machine is None else machine.device.name
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """The architecture of a device, as programs choose dtypes by it.  Raises DeviceError without one."""
-    index_of(device, "get_device_capability")
-    return CAPABILITY
+    machine = machine_of(index_of(device, "get_device_capability"))
+    return CAPABILITY if machine is None else machine.device.capability
 
 
 def get_device_properties(device: Any = None) -> _Properties:
     """What a device has.  Raises DeviceError without one."""
     index = index_of(device, "get_device_properties")
-    return _Properties(get_device_name(index), *CAPABILITY, _machine_memory(), os.cpu_count() or 1)
+    about = get_device_name(index), *get_device_capability(index)
+    if (machine := machine_of(index)) is not None:
+        return _Properties(*about, machine.device.total_memory, machine.device.multiprocessors)
+    return _Properties(*about, _machine_memory(), os.cpu_count() or 1)
 
 
 def synchronize(device: Any = None) -> None:
-    """Return at once, as what is called is done when it returns.  Raises DeviceError without a device."""
+    """Wait until what a device was given is done; what a pretended one was given is, when a call returns.
+
+    Raises DeviceError without a device, and the error of an index that was found to be out of range.
+    """
     if not is_available():
         refuse("synchronize")
+    if not pretended() and (machine := machine_of(index_of(device, "synchronize"))) is not None:
+        on_device.eager().synchronize(machine)
 
 
 def init() -> None:

@@ -10,7 +10,7 @@ from math import floor
 from typing import Any
 
 from ..ir import dtypes
-from ..ir.errors import ArgumentValueError, LaminaError, ShapeError
+from ..ir.errors import ArgumentValueError, LaminaError, OutOfMemoryError, ShapeError
 from ..ir.pretended_gpus import count
 from ..ir.types import Device
 from ..nn.functional import alpha_dropout, conv_tbc, feature_alpha_dropout, grid_sample, rrelu
@@ -158,12 +158,8 @@ def get_device_module(device: Any = None) -> Any:
     return import_module(f"{__package__}.{place.type}")
 
 
-class OutOfMemoryError(LaminaError, RuntimeError):
-    """A device's memory is used up: never raised, as eager runs on the CPU."""
-
-
 class AcceleratorError(LaminaError, RuntimeError):
-    """A device failed: never raised, as eager runs on the CPU."""
+    """PyTorch's name of what a device fails with: never raised, as that is a DeviceError here."""
 
 
 # ---- tensors -----------------------------------------------------------------------------------------------

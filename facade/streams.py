@@ -1,7 +1,7 @@
-"""Streams, events and the current device of GPUs that are pretended (ir/pretended_gpus.py).
+"""Streams, events and the current device of GPUs, those too that are pretended (ir/pretended_gpus.py).
 
-Eager calls are done when they return, so that streams order nothing and events note the time.  Without
-pretended GPUs nothing here can be made.
+All work of a GPU is done in the order in which it was asked for, whatever stream is the current one; on a
+pretended one it is done when a call returns, and events note the time.  Without any nothing here can be made.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import time
 from typing import Any, NoReturn
 
 from ..ir.errors import ArgumentValueError, DeviceError
-from ..ir.pretended_gpus import REMEDY, count
+from ..ir.pretended_gpus import REMEDY
+from ..ir.pretended_gpus import count as pretended
 from ..ir.types import Device, placed
-from ..runtime import modes
+from ..runtime import modes, on_device
 
 NONE = "there is no CUDA device here"
 
@@ -28,7 +29,18 @@ class _Chosen(threading.local):
 
 
 chosen = _Chosen()
+on_device.current[0] = lambda: chosen.index
 _numbers = itertools.count(1)  # of streams; 0 is the default one
+
+
+def count() -> int:
+    """How many GPUs there are, or are pretended."""
+    return pretended() or on_device.count()
+
+
+def machine_of(index: int) -> Any:
+    """What runs the work of a GPU; None for one that is pretended."""
+    return None if pretended() else on_device.eager().machine_at(Device("cuda", index))
 
 
 def _current() -> int:
@@ -52,7 +64,7 @@ def refuse(call: str) -> NoReturn:
 
 
 def index_of(device: Any, call: str) -> int:
-    """The index of a pretended GPU, the current one's for None and negative numbers.  Raises DeviceError."""
+    """The index of a GPU, the current one's for None and negative numbers.  Raises DeviceError."""
     if not count():
         refuse(call)
     if device is None or (isinstance(device, int) and device < 0):
@@ -61,18 +73,20 @@ def index_of(device: Any, call: str) -> int:
     if place.type != "cuda":
         raise ArgumentValueError(f"cuda.{call}(device): a device of cuda, not {place}")
     placed(place)  # or there are not so many
+    if (place.index or 0) >= count():
+        raise DeviceError(f"cuda.{call}(device): there is no device {place} here, of {count()}")
     return _current() if place.index is None else place.index
 
 
-class _Pretended:
+class _OfDevice:
     def __new__(cls, *_: Any, **__: Any) -> Any:
         if not count():
             raise ArgumentValueError(f"Lamina has no torch.cuda.{cls.__name__}: {NONE}", REMEDY)
         return super().__new__(cls)
 
 
-class Stream(_Pretended):
-    """A queue of a device's work, which is done before it would be queued.  Raises ArgumentValueError."""
+class Stream(_OfDevice):
+    """A queue of a device's work: a name of the one that all of it is in.  Raises ArgumentValueError."""
 
     def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None):
         self.device_index = index_of(device, "Stream")
@@ -82,17 +96,20 @@ class Stream(_Pretended):
         self._blocks: list[StreamContext] = []
 
     def query(self) -> bool:
-        """Whether its work is done: always."""
-        return True
+        """Whether its work is done."""
+        machine = machine_of(self.device_index)
+        return machine is None or machine.stream.done()
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Wait until its work is done."""
+        if (machine := machine_of(self.device_index)) is not None:
+            on_device.eager().synchronize(machine)
 
     def wait_event(self, event: Event) -> None:
-        """Return at once: what came before the event is done."""
+        """Return at once: what comes from now on is done behind what came before the event."""
 
     def wait_stream(self, stream: Stream) -> None:
-        """Return at once: what that stream was given is done."""
+        """Return at once: what comes from now on is done behind what that stream was given."""
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event, a new one unless given, that notes now."""
@@ -121,7 +138,7 @@ class Stream(_Pretended):
         return f"<lamina.cuda.Stream device={self.device} cuda_stream={self.stream_id:#x}>"
 
 
-class Event(_Pretended):
+class Event(_OfDevice):
     """A point in time, between two of which `elapsed_time` tells the milliseconds."""
 
     def __init__(
@@ -131,23 +148,26 @@ class Event(_Pretended):
         self.device = Device("cuda", index_of(device, "Event"))
         self._timed, self._at = enable_timing, None
 
-    _at: float | None
+    _at: Any  # the time on a pretended device, the driver's event on others
 
     def record(self, stream: Stream | None = None) -> None:
-        """Note the time."""
+        """Note the time, when what was asked for before is done."""
         if modes.CHANGED:
             modes.tell("refuse", "an event noted the time")
-        self._at = time.perf_counter()
+        machine = machine_of(self.device.index or 0)
+        self._at = time.perf_counter() if machine is None else machine.stream.record(self._timed)
 
     def query(self) -> bool:
-        """Whether what came before it is done: always."""
-        return True
+        """Whether what came before it is done."""
+        return self._at is None or isinstance(self._at, float) or self._at.done()
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Wait until what came before it is done."""
+        if self._at is not None and not isinstance(self._at, float):
+            self._at.synchronize()
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Return at once."""
+        """Return at once: what comes from now on is done behind it."""
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another.
@@ -158,10 +178,12 @@ class Event(_Pretended):
             raise ArgumentValueError("elapsed_time: both events need enable_timing=True")
         if self._at is None or end_event._at is None:
             raise ArgumentValueError("elapsed_time: both events must be recorded before")
+        if not isinstance(self._at, float):
+            return end_event._at.since(self._at)
         return (end_event._at - self._at) * 1e3
 
 
-class StreamContext(_Pretended):
+class StreamContext(_OfDevice):
     """Make a stream the current one, and its device, for a block; None changes nothing."""
 
     def __init__(self, stream: Stream | None):
@@ -178,7 +200,7 @@ class StreamContext(_Pretended):
             chosen.index, chosen.streams = self._before
 
 
-class device(_Pretended):
+class device(_OfDevice):
     """Make a device the current one for a block; None and negative numbers change nothing."""
 
     def __init__(self, device: Any):

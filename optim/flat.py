@@ -102,5 +102,6 @@ def flat_for(params: Sequence[Tensor], names: tuple[str, ...]) -> Flat | None:
     """Room for these parameters, or None where it wouldn't pay."""
     kinds: set[Any] = {p.dtype for p in params}
     small = sum(p._data.size for p in params) <= MOST
-    worth = len(params) > 2 and names and small and kinds in ({float32}, {float64})
+    on_cpu = all([p.is_cpu for p in params])
+    worth = len(params) > 2 and names and small and on_cpu and kinds in ({float32}, {float64})
     return Flat(params, names) if worth else None

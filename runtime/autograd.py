@@ -366,7 +366,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
                 f"tensor: {output._meta}",
                 "reduce it (x.sum().backward()) or pass gradient=…",
             )
-        if output._meta.device is WRAPPED:
+        if output._meta.device is WRAPPED or output._meta.device.type == "cuda":
             return REGISTRY["ones_like"](wrap(output._data, output._meta))
         if output._meta.device is not CPU:
             return wrap(nothing(output._meta), output._meta)

@@ -15,8 +15,6 @@ from operator import is_not
 from sys import _getframe
 from typing import Any
 
-import numpy as np
-
 from ..ir.errors import ArgumentError, DTypeError
 from ..ir.op import Op
 from ..ir.types import Type
@@ -38,6 +36,7 @@ from .graph import Light, Saving
 from .history import make_view, record
 from .keys import ONCE, UNKNOWN, is_constant, picker, spelled, straight, told_apart
 from .modes import CHANGED, local
+from .on_device import share_memory
 from .overriding import OPEN, UNSERVED, answered, met
 from .places import USERS, here
 from .plan import LIMIT, ByArguments, ByType, Plan, memo, remember
@@ -330,7 +329,7 @@ def shaped(op: Op) -> Callable:
                 out._view = (parent[0], parent[1] + plan.link, store.history)
         else:
             out._storage = out._view = None
-            if np.may_share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
+            if share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
                 make_view(out, input, plan.link)
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view

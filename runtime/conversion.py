@@ -10,6 +10,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, GradError, ShapeError
+from ..ir.lazy import load
 from ..ir.op import REGISTRY
 from ..ir.pretended_gpus import is_index
 from ..ir.types import CPU, Device, placed, type_of
@@ -17,8 +18,9 @@ from . import modes, ops
 from .calls import eager
 from .dispatch import INSTEAD
 from .history import storage_of
-from .meta import META, NoValues, NoValuesError
+from .meta import META, NoValues, NoValuesError, placed_at
 from .meta import array as nothing
+from .on_device import OnDevice, on_host
 from .tensor import Tensor, wrap
 
 
@@ -29,7 +31,7 @@ def _item(self: Tensor) -> bool | int | float | complex:
         raise GradError(
             f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}"
         )
-    value = number_in(self._data)
+    value = number_in(on_host(self._data))
     if modes.CHANGED:
         modes.tell("escape", self, "item", value)
     return value
@@ -43,7 +45,7 @@ def number_in(data: np.ndarray) -> Any:
 
 def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers."""
-    data = self._data
+    data = on_host(self._data)
     # NumPy's own types are of Python's kinds; of others, those of ml_dtypes, lists would hold their scalars
     found = data.tolist() if data.dtype.isbuiltin == 1 else data.astype(np.float32).tolist()
     if modes.CHANGED:
@@ -59,7 +61,7 @@ def _truth(self: Tensor) -> bool:
             f"tensor: {self._meta}",
             "use x.any() or x.all()",
         )
-    found = bool(self._data.reshape(())[()])
+    found = bool(on_host(self._data).reshape(())[()])
     if modes.CHANGED:
         modes.tell("escape", self, "bool", found)
     return found
@@ -71,7 +73,7 @@ def _number(kind: type) -> Callable:
             raise ArgumentValueError(
                 f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}"
             )
-        number = number_in(self._data)
+        number = number_in(on_host(self._data))
         if isinstance(number, complex) and kind is not complex:
             if number.imag:
                 raise ArgumentValueError(
@@ -89,7 +91,7 @@ def _number(kind: type) -> Callable:
 def _index(self: Tensor) -> int:
     if self._meta.dtype.inexact or self._data.size != 1:
         raise ArgumentError(f"only an integer tensor of one element can be an index, not {self._meta}")
-    value = int(number_in(self._data))
+    value = int(number_in(on_host(self._data)))
     if modes.CHANGED:
         modes.tell("escape", self, "int", value)
     return value
@@ -109,6 +111,14 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         )
     if type(self._data) is NoValues:
         raise NoValuesError("numpy(): a tensor on the meta device has no values", f"tensor: {self._meta}")
+    if type(self._data) is OnDevice:
+        if not force:
+            raise ArgumentError(
+                f"numpy(): can't convert {self._meta.device} device type tensor to numpy. Use Tensor.cpu() "
+                "to copy the tensor to host memory first.",
+                f"tensor: {self._meta}",
+            )
+        return on_host(self._data)
     if modes.CHANGED:
         modes.tell("refuse", "numpy() handed out a tensor's memory")
     storage_of(self).expose()
@@ -162,13 +172,10 @@ def _to(
 
 
 def device_of(device: Any) -> Device | None:
-    """The device that is asked for, one that is there: the CPU or META.  Raises DeviceError."""
+    """The device that is asked for, one that is there.  Raises DeviceError."""
     if device is None:
         return None
-    if placed(device).type == "meta":
-        return META
-    require_cpu(device)
-    return CPU
+    return placed_at(device)
 
 
 def wanted_device(device: Any) -> Device:
@@ -179,9 +186,16 @@ def wanted_device(device: Any) -> Device:
 
 
 def _moved(self: Tensor, place: Device, dtype: DType) -> Tensor:
-    """The tensor on another device: from the CPU to the meta device, as there is no way back."""
+    """The tensor on another device.  Raises NoValuesError for one on the meta device."""
     if place != META:
-        raise NoValuesError("to(device): a tensor on the meta device has no values to copy", f"{self._meta}")
+        if self._meta.device == META:
+            raise NoValuesError(
+                "to(device): a tensor on the meta device has no values to copy", f"{self._meta}"
+            )
+        if modes.CHANGED:
+            modes.tell("refuse", f"a tensor was moved to {place}")
+        found = load("lamina.runtime.moving").moved(self, place)
+        return found if dtype is found._meta.dtype else _cast(found, dtype=dtype)
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was moved to the meta device")
     kind = type_of(dtype, self._meta.shape, META)
@@ -271,14 +285,19 @@ def _view_of_bytes(self: Tensor, dtype: DType) -> Tensor:
 
 
 def _cpu(self: Tensor) -> Tensor:
-    """The tensor on the CPU: itself.  Raises NoValuesError for one on the meta device."""
+    """The tensor on the CPU: itself, or a copy.  Raises NoValuesError for one on the meta device."""
     return _to(self, CPU) if self._meta.device is not CPU else self
 
 
 def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-    """The tensor on a CUDA device: itself on one that is pretended.  Raises DeviceError for others."""
-    require_cpu("cuda" if device is None else device)
-    return _cpu(self)
+    """The tensor on a CUDA device: itself where it is there, and on one that is pretended.
+
+    Raises DeviceError for one that is not there, ArgumentError for what is no CUDA device.
+    """
+    place = Device("cuda" if device is None else device)
+    if place.type != "cuda":
+        raise ArgumentError(f"cuda(device): Invalid device, must be cuda device, not {place}")
+    return _to(self, place)
 
 
 def _pin_memory(self: Tensor, device: Any = None) -> Tensor:

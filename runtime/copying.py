@@ -12,6 +12,7 @@ from ..ir.errors import GradError
 from . import modes
 from .meta import NoValues
 from .meta import array as nothing
+from .on_device import OnDevice, on_host
 from .tensor import Parameter, Tensor, fields, leaf, retyped, tensor_of, wrap
 
 
@@ -44,15 +45,19 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
     data = self._data
     if type(data) is NoValues:
         return (_restored_nowhere, (self._meta, self.requires_grad))
-    raw = (data.tobytes(), self._meta.dtype.name, data.shape)
-    kind = () if type(self) is Tensor else (type(self),)
+    raw = (on_host(data).tobytes(), self._meta.dtype.name, data.shape)
+    kind: tuple = () if type(self) is Tensor else (type(self),)
+    if type(data) is OnDevice:
+        kind = (type(self), str(self._meta.device))
     made = _restored, (*raw, self.requires_grad, *kind)
     return (*made, fields(self)) if fields(self) else made
 
 
-def _restored(raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor) -> Tensor:
+def _restored(
+    raw: bytes, dtype: str, shape: tuple, requires_grad: bool, cls: type = Tensor, device: str = "cpu"
+) -> Tensor:
     array = np.frombuffer(bytearray(raw), dtypes.dtype_named(dtype).numpy).reshape(shape)
-    made = retyped(tensor_of(array), cls)
+    made = retyped(tensor_of(array).to(device), cls)
     return made.requires_grad_() if requires_grad else made
 
 

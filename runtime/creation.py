@@ -13,11 +13,12 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.types import CPU
 from . import modes
 from .conversion import device_of, wanted_device
 from .history import storage_of
 from .interchange import from_dlpack
-from .meta import META
+from .on_device import on_host
 from .refusal import refusing
 from .storage import Inferred
 from .tensor import Size, Tensor, tensor_of
@@ -188,7 +189,7 @@ def _plain(name: str, data: Any, within: bool = False) -> Any:
     if isinstance(data, Tensor):
         if modes.CHANGED:
             modes.tell("refuse", "the values of a tensor were copied to make another: clone() is an op")
-        array = data.detach()._data
+        array = on_host(data.detach()._data)
         if within and array.size != 1:
             raise ArgumentValueError(
                 f"{name}(data): only one element tensors can be converted to Python scalars",
@@ -228,7 +229,7 @@ def tensor(
             stacklevel=3,
         )
     made = _owning(_array("tensor", data, _checked("tensor", dtype)))
-    if place == META:
+    if place is not CPU:
         made = made.to(place)
     return made.requires_grad_() if requires_grad else made
 
@@ -236,13 +237,15 @@ def tensor(
 def new_tensor(
     self: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor holding a copy of `data`, of this tensor's dtype where none is given."""
-    return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+    """A tensor holding a copy of `data`, of this tensor's dtype and where it is, unless others are given."""
+    place = self.device if device is None and self.is_cuda else device
+    return tensor(data, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
 
 
 def new(self: Tensor, *args: Any, size: Sequence[int] | None = None) -> Tensor:
     """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
-    return Tensor(*(args if size is None else (Size(size),)), dtype=self.dtype)
+    made = Tensor(*(args if size is None else (Size(size),)), dtype=self.dtype)
+    return made.to(self.device) if self.is_cuda else made
 
 
 setattr(Tensor, "new", refusing(new))  # noqa: B010 - a method, as those of methods.py
@@ -251,8 +254,9 @@ setattr(Tensor, "new_tensor", refusing(new_tensor))  # noqa: B010 - a method, as
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing its memory where it is an array or tensor of that dtype already."""
-    if device_of(device) == META:
-        return as_tensor(data, dtype).to(META)
+    place = device_of(device)
+    if place is not None and (place is not CPU or isinstance(data, Tensor)):
+        return as_tensor(data, dtype).to(place)
     dtype = _checked("as_tensor", dtype)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype is data.dtype else data.to(dtype)

@@ -18,7 +18,7 @@ from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op, as_now
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import CPU, Type, type_of
-from . import below, modes
+from . import below, modes, on_device
 from .autocasting import recast
 from .compound import NoArray, served
 from .forms import CallForm, Form, by_formulas, by_rules
@@ -69,6 +69,8 @@ def lift(kind: Type, value: Any, compared: bool = False) -> Tensor:
         if compared:
             return lift(kind, inf if value > 0 else -inf)
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
+    if kind.device.type == "cuda":
+        data = on_device.eager().uploaded(on_device.eager().machine_at(kind.device), data)
     made = wrap(data, type_of(dtype, (), kind.device))
     made._storage = Literal()
     if type(given) not in (bool, int, float, complex):
@@ -340,7 +342,7 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
         a = arrays[0]
         if a is base or (a.base is not None and (a.base is base or a.base is base.base)):
             make_view(outputs[0], operands[0], plan.link)
-        elif np.may_share_memory(a, base):
+        elif on_device.share_memory(a, base):
             make_view(outputs[0], operands[0], plan.link)
         elif not op.traits.copies:
             op.reference(base, **plan.attrs)  # says why it can't be a view

@@ -17,8 +17,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, ShapeError, TransformError
 from ..ir.op import REGISTRY, Op
 from . import modes
@@ -28,6 +26,7 @@ from .batching import listed
 from .dispatch import named, run_general
 from .function import Context
 from .levels import Level, Transformed, array_of, insides, level_of, opened, parts_at, unite_at
+from .on_device import share_memory
 from .tensor import Tensor
 from .trees import flatten, unflatten
 
@@ -385,7 +384,7 @@ def linear_in(op: Op, attrs: dict[str, Any]) -> bool:
 
 def shares(x: Tensor, y: Tensor) -> bool:
     """Whether two tensors may have memory in common."""
-    return np.may_share_memory(array_of(x), array_of(y))
+    return share_memory(array_of(x), array_of(y))
 
 
 def zeros(x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from .dispatch import known_plan, lift, run
 from .history import record, storage_of
 from .inplace import inplace, is_plain
 from .meta import NoValues
+from .on_device import OnDevice, on_host
 from .overriding import OPEN, UNSERVED, answered
 from .places import here
 from .plan import Plan, memo, remember
@@ -145,13 +146,15 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
             return None
         else:
             points += 1
-            key.append(int(item._data))
+            key.append(int(on_host(item._data)))
     if not points:
         return None
     if not modes.CHANGED or modes.local.hook is None:
         return _basic_index(self, tuple(key))
     part, picks = split_index(self, index)
-    places = tuple([("slice", None, None, None) if pick is None else int(pick._data) for pick in picks])
+    places = tuple(
+        [("slice", None, None, None) if pick is None else int(on_host(pick._data)) for pick in picks]
+    )
     with modes.unheard():
         found = _basic_index(part, places)
     dims = tuple([d for d, pick in enumerate(picks) if pick is not None])
@@ -168,7 +171,7 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
 def _assigned(self: Tensor, index: Any, value: Tensor) -> bool:
     """Assign as NumPy does, which it does alike for what is tested here; say whether it was done."""
     data, given = self._data, value._data
-    if value._meta.dtype is not self._meta.dtype or given.base is not None:
+    if value._meta.dtype is not self._meta.dtype or given.base is not None or type(data) is OnDevice:
         return False
     flags = data.flags
     if not flags.c_contiguous or not flags.writeable:

@@ -28,6 +28,8 @@ from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import level_of, write_through
 from .meta import NoValues
+from .on_device import OnDevice, on_host
+from .on_device import eager as eager_on_device
 from .overriding import OPEN
 from .places import USERS, here
 from .plan import OUTPUT, Plan, memo, remember, writer_of
@@ -192,12 +194,15 @@ def _overwritten(op: Op, plan: Plan, operands: tuple) -> Tensor:
             below.overwrite(op, plan.types, attrs, tuple([None if o is None else o._data for o in operands]))
         elif type(data) is NoValues:
             arrays = plan.kernel()
-        elif op.write is not None:
+        elif op.write is not None and x._meta.device is CPU and plan.out.device is CPU:
             op.write(data, *[None if o is None else o._data for o in operands[1:]], **attrs)
         else:
             arrays = plan.kernel(*[None if o is None else o._data for o in operands])
             result = arrays[0] if type(arrays) is tuple else arrays
-            np.copyto(data, result, casting="unsafe")
+            if type(data) is OnDevice:
+                eager_on_device().write(data, result)
+            else:
+                np.copyto(data, on_host(result), casting="unsafe")
     except Exception as error:
         refuse(error, op, operands, attrs)
     store = storage_of(x)

@@ -23,6 +23,7 @@ from . import modes
 from .conversion import require_cpu
 from .history import storage_of
 from .meta import NoValues, NoValuesError
+from .on_device import OnDevice
 from .tensor import Tensor, tensor_of
 
 
@@ -71,7 +72,8 @@ BY_CODE = {(code, dtype.itemsize * 8): dtype for dtype, code in CODES.items()}
 BITS = {1: np.uint8, 2: np.uint16}  # what such an array travels as, by the size of an element
 # Memory that the CPU can read: its own, CUDA's and ROCm's pinned host memory, CUDA's managed memory.
 READABLE = (1, 3, 11, 13)
-DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+CUDA = 2
+DEVICES = {CUDA: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 VERSION = (1, 0)
 MOST_DIMS = 64  # of NumPy's arrays
 
@@ -108,6 +110,8 @@ def _shareable(x: Tensor, how: str) -> np.ndarray:
         modes.tell("refuse", f"{how} handed out a tensor's memory")
     if type(x._data) is NoValues:
         raise NoValuesError("a tensor on the meta device has no memory to share", f"tensor: {x._meta}")
+    if type(x._data) is OnDevice:
+        raise ExportError(f"{how}: a tensor on {x.device} can't be shared yet", "share x.cpu()")
     return x._data
 
 
@@ -144,7 +148,7 @@ def export(
 
 def _dlpack_device(self: Tensor) -> tuple[int, int]:
     """DLPack's name of the device: (kind, index)."""
-    return self._data.__dlpack_device__()
+    return (CUDA, self.get_device()) if self.is_cuda else self._data.__dlpack_device__()
 
 
 def _buffer(self: Tensor, flags: int) -> memoryview:

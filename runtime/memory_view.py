@@ -37,6 +37,7 @@ from .graph import Leaf
 from .history import storage_of
 from .inplace import check_writable
 from .meta import NoValues, NoValuesError
+from .on_device import OnDevice
 from .refusal import refusing, refusing_methods
 from .storage import Storage
 from .tensor import Tensor, tensor_of, wrap
@@ -46,6 +47,8 @@ def memory_of(x: Tensor) -> np.ndarray:
     """All of the memory that a tensor shares with its base and views, as a line of elements of its dtype."""
     if type(x._data) is NoValues:
         raise NoValuesError("a tensor on the meta device has no memory", f"tensor: {x._meta}")
+    if type(x._data) is OnDevice:
+        raise DeviceError(f"the memory of a tensor on {x.device} has no storage to look into", "x.cpu() has")
     held = x._storage.memory if x._storage is not None else None
     if held is None:
         root = (x._view[0] if x._view else x)._data
@@ -117,10 +120,14 @@ class TypedStorage:
 
     def data_ptr(self) -> int:
         """The address of the first byte."""
+        if self._part is None and type(data := self._tensor._data) is OnDevice:
+            return data.memory.address
         return self._whole().data_ptr()
 
     def nbytes(self) -> int:
         """The size in bytes."""
+        if self._part is None and type(data := self._tensor._data) is OnDevice:
+            return data.memory.nbytes
         return self._whole()._data.nbytes
 
     def size(self) -> int:

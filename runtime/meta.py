@@ -17,6 +17,7 @@ from ..ir.errors import DeviceError
 from ..ir.op import Op
 from ..ir.types import CPU, Device, Type, placed, type_of
 from . import modes
+from .on_device import there
 
 META = Device("meta")
 
@@ -63,8 +64,8 @@ def strides(kind: Type) -> tuple[int, ...]:
 
 class _making_at(modes._Mode):
     def __init__(self, place: Device):
-        self._place = place = placed(place)
-        self._changes = {"device": None if place == CPU else place}
+        self._place = place = placed_at(place)
+        self._changes = {"device": None if place is CPU else place}
 
     def clone(self) -> modes._Mode:
         return _making_at(self._place)
@@ -72,8 +73,7 @@ class _making_at(modes._Mode):
 
 def _enter(self: Device) -> Device:
     """Make new tensors on this device for the length of a block.  Raises DeviceError."""
-    if placed(self).type not in ("cpu", "meta"):
-        raise DeviceError(f"there is no device {self} here", "use device='cpu'")
+    placed_at(self)
     block = _making_at(self)
     self.blocks = (*getattr(self, "blocks", ()), block)
     block.__enter__()
@@ -95,17 +95,18 @@ for _name, _method in {"__enter__": _enter, "__exit__": _leave, "__call__": _aro
 
 
 def place_of(op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]) -> Device:
-    """Where the results of a call are, META or the CPU.  Raises DeviceError where operands are in both.
+    """Where the results of a call are.  Raises DeviceError where operands are in several places.
 
-    Numbers go with any operand; so does the state of a generator; and a copy may be written to nowhere.
+    Numbers go with any operand; so does the state of a generator; and a copy may be written to nowhere, and
+    from one device to another.
     """
     asked = attrs.get("device")
     if isinstance(asked, Device):
-        return asked
+        return placed_at(asked)
     given = [t for t in types if t is not None]
     sized = [t for t in given if t.ndim] or given
     if not any(t.device == META for t in given):
-        return CPU
+        return given[0].device if op.name == "copy" else _gpu_of(op, sized, given)
     if op.name == "copy":
         if types[0] is not None and types[0].device == META:
             return META
@@ -114,6 +115,28 @@ def place_of(op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]) -> D
         if t.device != META and (op.traits.elementwise or t.dtype.inexact) and not op.traits.random:
             raise DeviceError(f"{op.name}: operands on the CPU and on the meta device")
     return META
+
+
+def placed_at(device: Any) -> Device:
+    """A device by its one object: the CPU, META, or a GPU that is there.  Raises DeviceError."""
+    return META if placed(device).type == "meta" else there(device)
+
+
+def _gpu_of(op: Op, sized: list[Type], given: list[Type]) -> Device:
+    """The same where nothing is on the meta device: indices may be on the CPU, beside what is on a GPU."""
+    gpus = [t.device for t in sized if t.device is not CPU] or [
+        t.device for t in given if t.device is not CPU
+    ]
+    for t in sized:
+        if t.device != gpus[0] and (
+            t.device is not CPU or op.traits.elementwise or t.dtype.inexact and not op.traits.random
+        ):
+            raise DeviceError(
+                f"{op.name}: Expected all tensors to be on the same device, but found at least two devices, "
+                f"{gpus[0]} and {t.device}!",
+                f"x.to('{gpus[0]}') moves one",
+            )
+    return gpus[0]
 
 
 def on_cpu(kind: Type | None) -> Type | None:

@@ -9,8 +9,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ..ir import ops as _records  # noqa: F401 - importing them enters them into the registry
 from ..ir.dtypes import uint8
 from ..ir.errors import TransformError
@@ -21,6 +19,7 @@ from .autocasting import autocasting
 from .calls import eager
 from .compound import NoArray
 from .factories import factory
+from .on_device import share_memory
 from .refusal import refusing
 from .resolved import resolved
 from .tensor import Tensor
@@ -55,7 +54,7 @@ def apart(found: Any, *operands: Any) -> Any:
 
 def _meet(x: Tensor, y: Tensor) -> bool:
     try:
-        return np.may_share_memory(x._data, y._data)
+        return share_memory(x._data, y._data)
     except (NoArray, TransformError, TypeError):  # one has no array, several, or none of NumPy's
         return False
 

@@ -29,7 +29,7 @@ from .ops import publish
 from .places import here
 from .refusal import refusing, writer_of_out
 from .storage import Storage
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 
 def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
@@ -145,7 +145,7 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
         modes.tell("refuse", "a tensor was resized in place")
     if x._meta.shape == shape:
         return
-    store, size = storage_of(x), prod(shape)
+    store, size, before = storage_of(x), prod(shape), wrap(x._data, x._meta)
     if x._meta.device is CPU:
         line = memory_of(x)[x.storage_offset() :]
         if size > line.size and store.exposed:
@@ -164,11 +164,22 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
             x._storage = Storage()
         x._data = data.reshape(shape)
     x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
-    if x._meta.device is not CPU:
+    if x._meta.device.type == "cuda":
+        x._data = _longer(before, shape)
+    elif x._meta.device is not CPU:
         x._data = nothing(x._meta)
     advance_objects()
     store.written(("resize_", here()))
     storage_of(x).version = store.version  # whoever saved it sees the write
+
+
+def _longer(x: Tensor, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements of a tensor on a GPU in order, as many as fit into that shape, then zeros."""
+    made = REGISTRY["zeros_like"](REGISTRY["expand"](REGISTRY["sum"](x), shape))
+    line, given = (REGISTRY["reshape"](y, (-1,)) for y in (made, x))
+    count = min(line.numel(), given.numel())
+    write(REGISTRY["copy"], (line[:count], given[:count]), {})
+    return made._data
 
 
 def _check_size(itemsize: int, shape: tuple[int, ...]) -> None:

@@ -13,16 +13,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..ir.dtypes import on_default_change
-from ..ir.errors import DeviceError, LaminaError
+from ..ir.errors import LaminaError
 from ..ir.execute import executor, with_attrs
 from ..ir.op import REGISTRY, Op, Rule
 from ..ir.shapes import fitting
 from ..ir.stretch import stretched
-from ..ir.types import CPU, Type, type_of
+from ..ir.types import CPU, Device, Type, type_of
+from . import on_device
 from .below import WRAPPED
 from .below import kernel as kernel_below
 from .kernels import Gradients, choose, choose_backward, earn_gradients
-from .meta import META, on_cpu, place_of
+from .meta import META, on_cpu, place_of, placed_at
 from .meta import kernel as kernel_of_nothing
 
 ndarray, asarray = np.ndarray, np.asarray
@@ -91,21 +92,26 @@ class Plan:
         if any([t is not None and t.device is not CPU for t in types]):
             wrapped = any([t is not None and t.device is WRAPPED for t in types])
             place = WRAPPED if wrapped else place_of(op, types, attrs)
-        if place is not CPU and (place is WRAPPED or place == META):
-            _, outs = executor(op, tuple(map(on_cpu, types)), attrs)
-            self.outs = tuple([type_of(t.dtype, t.shape, place) for t in outs])
-            reference = None
-        else:
-            reference, self.outs = executor(op, tuple(map(on_cpu, types)), attrs)
+        elif isinstance(attrs.get("device"), Device):
+            place = placed_at(attrs["device"])
+        here, plain = types, attrs
+        if place is not CPU:
+            here = tuple(map(on_cpu, types))
+            plain = attrs | {"device": CPU} if place.type == "cuda" and "device" in attrs else attrs
+        reference, self.outs = executor(op, here, plain)
+        if place is not CPU:
+            self.outs = tuple([type_of(t.dtype, t.shape, place) for t in self.outs])
         self.out, self.calls = self.outs[0], 0
         if place is WRAPPED:
             self.kernel = kernel_below(op, types, attrs)
-        elif self.out.device is CPU or self.out.device.type == "cpu":
+        elif place is CPU or place.type == "cpu":
             self.kernel = choose(self, reference)
-        elif self.out.device == META:
+            if any([t is not None and t.device is not CPU for t in types]):  # a copy from a GPU
+                self.kernel = on_device.eager().host_kernel(reference)
+        elif place == META:
             self.kernel = kernel_of_nothing(op, self.outs)
         else:
-            raise DeviceError(f"{op.name}: there is no device {self.out.device} here", "use device='cpu'")
+            self.kernel = on_device.eager().kernel(op, here, plain, self.outs, reference)
         traits = op.traits
         self.simple = len(self.outs) - len(op.hidden) == 1 and not traits.view and not traits.host
         self.recipes, self.flows, self.writer = {}, None, None
@@ -199,11 +205,15 @@ class Plan:
 def writer_of(plan: Plan) -> Callable:
     """The function that `writer` is, made when it is first needed."""
     op = plan.op
+    if plan.out.device.type == "cuda":
+        return lambda first, *others: on_device.eager().overwritten(plan.kernel, first, others)
     if plan.out.device is not CPU:
         return lambda *_: None
+    kernel = plan.kernel
+    if any([t is not None and t.device is not CPU for t in plan.types]):  # a copy from a GPU
+        return lambda first, *others: np.copyto(first, kernel(first, *others))
     if op.write is not None:
         return with_attrs(op.write, plan.attrs)
-    kernel = plan.kernel
     if type(kernel) is np.ufunc:
         if kernel is np.maximum or kernel is np.minimum:  # of which NumPy wants the written array by name
             named: Callable[..., Any] = kernel

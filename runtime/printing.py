@@ -15,6 +15,7 @@ from ..ir import dtypes
 from ..ir.errors import ArgumentValueError
 from ..ir.types import CPU
 from . import modes
+from .on_device import on_host
 from .tensor import Parameter, Tensor
 
 
@@ -180,7 +181,7 @@ def spelled(x: Tensor, past: str | None = "") -> str:
     notes = []
     if kind.device != CPU:
         notes.append(f"device='{kind.device}'")
-    if kind.device != CPU:
+    if kind.device.type == "meta":
         values, plain = "...", (default,)
         notes.append(f"size={tuple(kind.shape)}")
     elif not x._data.size:
@@ -189,7 +190,7 @@ def spelled(x: Tensor, past: str | None = "") -> str:
             notes.append(f"size={kind.shape}")
     else:
         plain = (default, default.to_complex(), dtypes.int64, dtypes.bool_)
-        values = _values(x._data, len(prefix), options)
+        values = _values(on_host(x._data), len(prefix), options)
         if not options.edgeitems:
             notes.append(f"size={kind.shape}")
     if kind.dtype not in plain:
@@ -221,7 +222,7 @@ def spelled_parts(
     options, lines = _options, []
     for name, part in parts.items():
         opening = f"{name}=tensor("
-        data = part._data
+        data = on_host(part._data)
         shown = (
             _values(data, len("tensor(") + len(opening), options)
             if data.size
@@ -254,10 +255,10 @@ def _repr(self: Tensor, *, tensor_contents: str | None = None) -> str:
 
 def _format(self: Tensor, spec: str) -> str:
     """A 0-d tensor formats as its number: f"{loss:.3f}"; others only without a format."""
-    if not self._meta.ndim and type(self) is Tensor and self._meta.device is CPU:
+    if not self._meta.ndim and type(self) is Tensor and self._meta.device.type != "meta":
         if modes.CHANGED:
             modes.tell("refuse", "a tensor was turned into text")
-        return format(_widened(self._data).item(), spec)
+        return format(_widened(on_host(self._data)).item(), spec)
     return object.__format__(self, spec)
 
 

@@ -20,7 +20,7 @@ from ..ir.graph import Value
 from ..ir.op import REGISTRY
 from ..ir.ops.random import draws
 from ..ir.shapes import sizes_of
-from ..ir.types import CPU, INT
+from ..ir.types import CPU, INT, Device
 from . import modes
 from .batched import drawn
 from .conversion import wanted_device
@@ -104,7 +104,9 @@ def draw(
 _plans: dict[tuple, tuple[Plan, int]] = memo()
 
 
-def _finish(made: Tensor, requires_grad: bool) -> Tensor:
+def _finish(made: Tensor, requires_grad: bool, place: Device = CPU) -> Tensor:
+    if place is not CPU:
+        made = made.to(place)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -115,12 +117,12 @@ def _sizes(name: str, size: tuple, given: Any) -> tuple:
     return found
 
 
-def _check(device: Any, layout: Any) -> bool:
-    """Whether nothing is to be drawn, as the numbers are to be on the meta device."""
+def _place(device: Any, layout: Any) -> Device:
+    """Where the numbers are to be."""
     place = wanted_device(device)
     if layout not in (None, "strided"):
         raise ArgumentError(f"layout {layout!r} is not supported")
-    return place == META
+    return place
 
 
 def _nowhere(size: tuple, dtype: DType | None, requires_grad: bool) -> Tensor:
@@ -135,9 +137,9 @@ def _drawn(
     name: str, shape: Any, generator: Any, dtype: Any, device: Any, requires_grad: Any, layout: Any
 ) -> Tensor:
     """Numbers of a distribution, or nothing on the meta device."""
-    if _check(device, layout):
+    if (place := _place(device, layout)) is META:
         return _nowhere(shape, dtype, requires_grad)
-    return _finish(draw(name, shape, dtype=dtype, generator=generator), requires_grad)
+    return _finish(draw(name, shape, dtype=dtype, generator=generator), requires_grad, place)
 
 
 def _by_sizes(kind: str, name: str, sizes: tuple) -> Tensor:
@@ -227,28 +229,28 @@ def randint(
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    nowhere = _check(device, layout)
+    place = _place(device, layout)
     if size is None or isinstance(size, int):
         raise ArgumentError("randint(low=0, high, size): size must be a tuple of ints")
     dtype = dtype or dtypes.int64
     low, high = _whole("randint: low", low), _whole("randint: high", high)
     _check_bounds("randint", low, high, dtype)
-    if nowhere:
+    if place is META:
         return _nowhere(tuple(size), dtype, requires_grad)
     whole = dtypes.int64 if dtype.is_floating_point else dtype
     made = draw("random_integers", low, high, tuple(size), dtype=whole, generator=generator)
-    return _finish(made.to(dtype), requires_grad)
+    return _finish(made.to(dtype), requires_grad, place)
 
 
 def randperm(
     n, *, generator=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False
 ) -> Tensor:
     """A random permutation of 0 ... n - 1."""
-    if _check(device, layout):
-        return _nowhere((_whole("randperm: n", n),), dtype or dtypes.int64, requires_grad)
-    return _finish(
-        draw("random_permutation", _whole("randperm: n", n), dtype=dtype, generator=generator), requires_grad
-    )
+    n, place = _whole("randperm: n", n), _place(device, layout)
+    if place is META:
+        return _nowhere((n,), dtype or dtypes.int64, requires_grad)
+    made = draw("random_permutation", n, dtype=dtype, generator=generator)
+    return _finish(made, requires_grad, place)
 
 
 def _as(
@@ -512,7 +514,7 @@ def _where_values_are(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def fill(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self if self.device is not CPU else method(self, *args, **kwargs)
+        return self if self.device == META else method(self, *args, **kwargs)
 
     return fill
 

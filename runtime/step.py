@@ -25,6 +25,8 @@ from .graph import Edge, Leaf, Node, Port
 from .memory import is_alone
 from .meta import NoValues
 from .meta import array as nothing
+from .on_device import OnDevice, on_host
+from .on_device import eager as eager_on_device
 from .packing import Opened, Packing, unpack_of
 from .places import line_of, spell
 from .plan import fit_array
@@ -100,7 +102,7 @@ def refuse_nan(node: Node, cotangents: Sequence[Any]) -> None:
     """Raise GradError where a gradient rule gave NaN."""
     for i, h in enumerate(cotangents):
         array = h._data if isinstance(h, Tensor) else h
-        if array is not None and np.isnan(array).any():
+        if array is not None and np.isnan(on_host(array)).any():
             raise GradError(
                 f"the gradient of {node.op_name} to operand {i} is NaN",
                 f"Function '{node.name()}' returned nan values in its {i}th output.",
@@ -308,7 +310,17 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         return
     if modes.CHANGED:
         modes.tell("gradients", e)
-    if e.kind.device is not CPU or (type(g) is not ndarray and g._meta.device is WRAPPED):
+    if e.kind.device.type == "cuda":
+        g = as_tensor(g)
+        with accumulating:
+            if e.grad is None:  # PyTorch's rule, too: what nobody else holds is taken over
+                alone = counted(g)[1] <= TENSOR_ALONE[1] and not create and g._data.flags.c_contiguous
+                e.grad = g if alone and g._view is None else REGISTRY["clone"](g)
+            elif create or e.grad._edge is not None:
+                e.grad = e.grad + g
+            else:
+                e.grad.add_(g)
+    elif e.kind.device is not CPU or (type(g) is not ndarray and g._meta.device is WRAPPED):
         if e.kind.device is WRAPPED:
             g = as_tensor(g)
             e.grad = g if e.grad is None else e.grad + g
@@ -385,5 +397,8 @@ def add_into(total: Any, h: Any) -> None:
     """Add a cotangent into a sum of cotangents."""
     array = total if type(total) is ndarray else total._data
     if type(array) is NoValues:
+        return
+    if type(array) is OnDevice:
+        eager_on_device().write(array, REGISTRY["add"](total, as_tensor(h))._data)
         return
     np.add(array, h if type(h) is ndarray else dense_gradient(h)._data, out=array)

@@ -21,7 +21,8 @@ from . import modes
 from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of, shown
 from .layouts import Layout, strided
-from .meta import strides
+from .meta import NoValues, strides
+from .on_device import OnDevice
 from .storage import Apart, Inferred, Storage
 
 new = object.__new__
@@ -159,12 +160,16 @@ class Tensor:
     _dispatches = False  # whether a class of the user's has a `__torch_dispatch__` (subclassing.py)
     _compound = False  # whether it is made of tensors, without an array of its own (compound.py)
     _gathered: Any = None  # where it is a whole that ranks have gathered: the part that is kept of it
-    is_cuda = is_sparse = is_sparse_csr = is_quantized = False
+    is_sparse = is_sparse_csr = is_quantized = False
     is_nested = is_mkldnn = is_mps = is_xpu = is_xla = is_ipu = is_hpu = is_mtia = is_maia = is_vulkan = False
 
     @property
     def is_cpu(self) -> bool:
         return self._meta.device.type == "cpu"
+
+    @property
+    def is_cuda(self) -> bool:
+        return self._meta.device.type == "cuda"
 
     @property
     def is_meta(self) -> bool:
@@ -216,7 +221,7 @@ class Tensor:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
         if modes.CHANGED:
             modes.tell("sized", self)
-        if self._meta.device is not CPU or not self._data.size:  # NumPy gives 0 to what has no elements
+        if isinstance(self._data, NoValues) or not self._data.size:  # NumPy gives 0 to what has no elements
             steps = strides(self._meta)
             return steps if dim is None else steps[self._dim("stride", dim)]
         found = tuple(s // self._data.itemsize for s in self._data.strides)
@@ -234,15 +239,18 @@ class Tensor:
         return found
 
     def get_device(self) -> int:
-        """The number of the device: -1, as the CPU has none."""
-        return -1
+        """The number of the device; -1 for the CPU, which has none."""
+        index = self._meta.device.index
+        return -1 if index is None else index
 
     def data_ptr(self) -> int:
         """The address of the first element; 0 where there is none."""
         if modes.CHANGED:
             modes.tell("refuse", "data_ptr() was asked for, which differs from call to call")
-        if self._meta.device is not CPU or not self._data.size:
+        if isinstance(self._data, NoValues) or not self._data.size:
             return 0
+        if type(self._data) is OnDevice:
+            return self._data.address
         return self._data.__array_interface__["data"][0]
 
     def __sizeof__(self) -> int:
@@ -250,7 +258,7 @@ class Tensor:
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie row by row without gaps."""
-        return self._data.flags.c_contiguous or self._meta.device is not CPU
+        return self._data.flags.c_contiguous or isinstance(self._data, NoValues)
 
     def is_floating_point(self) -> bool:
         return self._meta.dtype.is_floating_point

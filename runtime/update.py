@@ -13,7 +13,7 @@ from ..ir.errors import InplaceError
 from ..ir.lowering import Decomposition
 from ..ir.op import Op
 from ..ir.ops.complex import pairs
-from . import compound, modes
+from . import compound, modes, on_device
 from .changes import advance_contents
 from .history import storage_of
 from .kernels import update_large
@@ -55,6 +55,10 @@ def apply_update(
     plain = numbers
     if modes.is_recording():  # what NumPy reads of a tensor here, Python never sees
         plain = {name: _plain(x) if isinstance(x, Tensor) else x for name, x in numbers.items()}
+    if any([x.is_cuda for x in params]):
+        _update_on_device(op, columns, plain)
+        _note(op, columns, numbers, source)
+        return
     arrays = [list(map(_DATA, column)) for column in columns]
     if any(array.dtype.kind == "c" for array in arrays[1]):  # a number's parts are updated on their own
         arrays = [
@@ -70,6 +74,26 @@ def apply_update(
         gathered.scatter(arrays[1])
     if timing is not None:
         timing.end(event)
+    _note(op, columns, numbers, source)
+
+
+def _update_on_device(op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any]) -> None:
+    """The same where parameters are on a GPU: a program for each of the devices that they are on."""
+    for place in dict.fromkeys([x.device for x in columns[1]]):
+        grads, params, *states = [
+            tuple([x for x, p in zip(column, columns[1], strict=True) if p.device == place])
+            for column in columns
+        ]
+        operands, attrs = op.bind(params, grads, *states, **numbers)
+        given = tuple(map(_read, operands))
+        on_device.eager().overwrite(op, given, attrs, place, [*chain(params, *states)])
+
+
+def _note(
+    op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any], source: tuple[Any, Any]
+) -> None:
+    """Say that parameters and states were written."""
+    _, params, *states = columns
     writer = (op.name, here())
     stores = list(map(_STORAGE, chain(*columns[1:])))
     if None in stores:
@@ -79,10 +103,8 @@ def apply_update(
         store.writer = writer
     advance_contents()
     if modes.CHANGED and modes.local.hook is not None:
-        grads, _, *states = columns
-        operands, attrs = op.bind(params, grads, *states, **numbers)
-        # The numbers as float64, in which the rules keep their digits whatever the tensors are.
-        read = tuple(x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x)) for x in operands)
+        operands, attrs = op.bind(params, columns[0], *states, **numbers)
+        read = tuple(map(_read, operands))
         scalars = dict(zip(op.operands[:-1], read))
         modes.tell("numbers", scalars, *source)
         modes.local.hook(op, attrs | {"inplace": True}, read, (*params, *chain(*states)))
@@ -106,6 +128,13 @@ def update_with_history(op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: 
         updated = op.lower.function(*scalars, *tensors, **attrs)
         for x, new in zip(chain(params, *states), updated, strict=True):
             x.copy_(new)
+
+
+def _read(x: Any) -> Tensor | None:
+    """An operand as a tensor: a number in float64, in which the rules keep its digits whatever the tensors
+    are.
+    """
+    return x if x is None or isinstance(x, Tensor) else tensor_of(np.float64(x))
 
 
 def _plain(x: Tensor) -> Any:

@@ -27,6 +27,7 @@ from ...ir.ops.complex import pairs as parted
 from ...ir.types import Device
 from ..compound import Compound
 from ..meta import NoValues, NoValuesError
+from ..on_device import on_host
 from ..sparse_tensor import Sparse, restored
 from ..tensor import Parameter, Size, Tensor, tensor_of, wrap
 
@@ -82,7 +83,8 @@ class _Writer:
                 raise NoValuesError(
                     f"save(…): {path} is on the meta device and has no values", f"tensor: {value._meta}"
                 )
-            made: dict[str, Any] = {"tensor": self._entry(parted(value._data) if wide else value._data, path)}
+            data = on_host(value._data)
+            made: dict[str, Any] = {"tensor": self._entry(parted(data) if wide else data, path)}
             if wide:
                 made["pairs"] = True
             if isinstance(value, Parameter):

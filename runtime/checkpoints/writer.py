@@ -25,6 +25,7 @@ from ..compound import Compound
 from ..layouts import Layout, sparse_coo
 from ..memory_view import TypedStorage, memory_of
 from ..meta import META, NoValues, strides
+from ..on_device import OnDevice, on_host
 from ..sparse_tensor import Sparse
 from ..tensor import Parameter, Size, Tensor, fields
 from .archive import ALIGNMENT
@@ -165,14 +166,18 @@ def _extent(x: Tensor) -> tuple[_Extent, tuple[int, ...]]:
     root = (x._view[0] if x._view else x)._data
     store = x._storage
     steps = (*x._data.strides, *(root.strides if store is None or store.memory is None else ()))
-    if x._data.size and all(step >= 0 and step % dtype.itemsize == 0 for step in steps):
+    if (
+        type(x._data) is not OnDevice
+        and x._data.size
+        and all(step >= 0 and step % dtype.itemsize == 0 for step in steps)
+    ):
         line = memory_of(x)
         extent = _Extent(line, x._data.__array_interface__["data"][0], dtype)
         reach = sum((n - 1) * step for n, step in zip(x._data.shape, x._data.strides, strict=True))
         begin, end = extent.begin - extent.start, extent.begin - extent.start + reach + dtype.itemsize
         if begin >= 0 and begin % dtype.itemsize == 0 and end <= line.nbytes:
             return extent, tuple(step // dtype.itemsize for step in x._data.strides)
-    line = np.ascontiguousarray(x._data).reshape(-1)
+    line = np.ascontiguousarray(on_host(x._data)).reshape(-1)
     extent = _Extent(line, 0, dtype)
     extent.begin = extent.start
     return extent, strides(x._meta)

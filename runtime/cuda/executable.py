@@ -43,7 +43,7 @@ Given = np.ndarray | DeviceArray
 class _Run:
     """One call: where its memory is, by kind of place, and the arrays that hold it."""
 
-    params: list[DeviceArray]
+    params: Sequence[DeviceArray]
     results: list[DeviceArray]
     bases: dict[str, list[int]]
 
@@ -180,13 +180,27 @@ class Executable:
             x if isinstance(x, DeviceArray) else uploaded(machine, x, dtype)
             for x, (dtype, _) in zip(given, launches.params, strict=True)
         ]
+        return self._begun([x.address for x in params], params)
+
+    def queued(self, addresses: list[int]) -> list[DeviceArray]:
+        """Queue every step on params that lie at those addresses, aligned and dense; the results, and flags.
+
+        Nothing is looked at, and nothing waited for.
+        """
+        self.machine.use()
+        with self._named():
+            return self._begun(addresses).results
+
+    def _begun(self, addresses: list[int], params: Sequence[DeviceArray] = ()) -> _Run:
+        """Queue every step."""
+        machine, launches = self.machine, self.launches
         results = [DeviceArray(machine, dtype, shape) for dtype, shape in launches.results]
         arena = DeviceArray(machine, "u8", (launches.arena,))
         if self._garbage is not None:
             for made in (*results, arena):
                 machine.stream.fill(made.address, self._garbage, made.nbytes)
         run = _Run(params, results, {
-            "param": [x.address for x in params], "result": [x.address for x in results],
+            "param": addresses, "result": [x.address for x in results],
             "constant": [x.address for x in self._fixed], "arena": [arena.address],
         })  # fmt: skip
         for step in self._steps:

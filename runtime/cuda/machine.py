@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ...ir.locks import fork_safe_lock
@@ -11,6 +12,9 @@ from ...passes.triton.binary import Binary
 from ...passes.triton.code import Code
 from .allocator import Allocator, Block
 from .driver import Device, Driver, Function
+
+if TYPE_CHECKING:
+    from .arrays import DeviceArray
 
 
 class Machine:
@@ -29,6 +33,11 @@ class Machine:
         # Whoever runs a kernel keeps it: the driver unloads those that nobody does.
         self._functions: WeakValueDictionary[str, Function] = WeakValueDictionary()
         self._loading = threading.Lock()
+        self.copiers: dict[
+            tuple[int, int, bool], Function
+        ] = {}  # by dimensions, bytes and width (strided.py)
+        # Flags of checked indices that nobody has looked at, with what makes the error of each (eager.py).
+        self.unseen: list[tuple[DeviceArray, Callable[[], Exception]]] = []
 
     def use(self) -> None:
         """Let this thread talk to the device.  Raises DeviceError in a forked child."""

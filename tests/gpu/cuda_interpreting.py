@@ -7,7 +7,7 @@ their sources are right.  The machine code is compiled and loaded, but nothing h
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 
 import launched_sources  # sets TRITON_INTERPRET: before anything else that could import triton
 from fake_cuda import Fake, Launch
@@ -22,32 +22,35 @@ class Programs(launched_sources.Sources):
 
     def __init__(self, fake: Fake):
         super().__init__(fake)
-        self._blocks: deque[list[tuple[int, int]]] = deque()  # of each launch that did not run yet
+        # Of each launch that did not run yet, by its stream's number.
+        self._blocks: defaultdict[int, deque[list[tuple[int, int]]]] = defaultdict(deque)
         self._now: list[tuple[int, int]] = []
         self._launching = threading.Lock()
+        self._machines: dict[Machine, None] = {}
         load, launch = Machine.functions, Stream.launch
 
         def loading(machine, codes, binaries):
             for code, binary in zip(codes, binaries, strict=True):
                 self.add(code, binary)
-            self._machine = machine
+            self._machines[machine] = None
             return load(machine, codes, binaries)
 
         def launching(stream, *arguments, **keywords):
             with self._launching:  # of several threads' launches the first noted is the first queued
-                live = [(b.address, b.nbytes) for b in [*self._machine.allocator._live] if b.nbytes]
-                self._blocks.append(live)
+                blocks = [b for machine in self._machines for b in [*machine.allocator._live]]
+                live = [(b.address, b.nbytes) for b in blocks if b.nbytes]
+                self._blocks[fake.stream(stream.handle)].append(live)
                 try:
                     launch(stream, *arguments, **keywords)
                 except BaseException:
-                    self._blocks.pop()
+                    self._blocks[fake.stream(stream.handle)].pop()
                     raise
 
         Machine.functions, Stream.launch = loading, launching
         watch(lambda: self._now)
 
     def _launched(self, launch: Launch) -> None:
-        self._now = self._blocks.popleft()
+        self._now = self._blocks[launch.stream].popleft()
         super()._launched(launch)
 
 

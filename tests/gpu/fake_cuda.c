@@ -1204,6 +1204,13 @@ PUBLIC long fake_pending(void) {
     return n;
 }
 
+PUBLIC unsigned long long fake_stream(const void *handle) {  /* its number, as launches tell it */
+    LOCKED;
+    for (Stream *s = streams; s; s = s->next)
+        if (s == handle) return (unsigned long long)s->number;
+    return 0;
+}
+
 PUBLIC int fake_is_device(Address start, size_t size) {
     LOCKED;
     return is_inside(device_blocks, start, size);

@@ -104,6 +104,11 @@ class Fake:
         """How many pieces of work are queued and did not run."""
         return self._library.fake_pending()
 
+    def stream(self, handle: int) -> int:
+        """The number of a stream, as launches tell it."""
+        self._library.fake_stream.restype = ctypes.c_ulonglong
+        return self._library.fake_stream(ctypes.c_void_p(handle))
+
     def is_device(self, address: int, nbytes: int = 1) -> bool:
         """Whether that is within one allocation of device memory."""
         return bool(self._library.fake_is_device(ctypes.c_ulonglong(address), ctypes.c_size_t(nbytes)))

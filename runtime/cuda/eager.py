@@ -1,0 +1,311 @@
+"""What tensors on a GPU are computed with: an op is a program of its own, queued on the device's stream.
+
+An op is compiled at its first call on operands of given types, and is kept on disk with what else Triton
+compiled.  Views are NumPy's.  What no program can be made of (sorting, factorisations, complex numbers) is
+computed on the host, between two copies, and says so once.  Random numbers are drawn on the host.
+
+Nothing waits but what hands values to the host.  Where an index was out of range, the device's kernels went
+on with one that is not; the error is raised where the host waits next, and names the line.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import from_numpy_dtype
+from ...ir.errors import DeviceError, GraphError, KernelError, frames_of_ours
+from ...ir.graph import Builder
+from ...ir.lowering import NotLowered
+from ...ir.op import REGISTRY, Op
+from ...ir.types import CPU, Device, Type, type_of
+from ...passes.graphs import fuse
+from ...passes.pipeline import Options, optimise, to_program
+from ...passes.triton.code import ALIGNMENT
+from ...passes.triton.generate import POINTERS
+from ...passes.triton.target import ANY
+from .. import asked_for
+from ..host_parts import out_of_range
+from ..keys import spelled
+from ..on_device import OnDevice, as_view, over, part, plain, there
+from ..places import here, spell
+from ..plan import memo, remember
+from ..tensor import Tensor, wrap
+from .arrays import DeviceArray
+from .executable import Executable
+from .machine import Machine, machine
+from .strided import copy_between
+
+STAGED = 1 << 20  # bytes up to which the host's array is copied before it is queued, rather than waited for
+UNSEEN = 64  # flags of checked indices that are kept until somebody waits
+Arrays = Sequence[np.ndarray | None]
+
+
+def machine_at(place: Device) -> Machine:
+    """The machine of a device.  Raises DeviceError, MissingLibraryError where there is none."""
+    found = machine(place.index or 0)
+    found.check()
+    return found
+
+
+# ---- memory ------------------------------------------------------------------------------------------------
+def allocated(at: Machine, shape: tuple[int, ...], dtype: np.dtype) -> OnDevice:
+    """A new dense array on a device, not filled.  Raises OutOfMemoryError."""
+    count = int(np.prod(shape, dtype=np.int64))
+    memory = DeviceArray(at, "u8", (count * dtype.itemsize,))
+    return part(memory, over(memory), shape, dtype)
+
+
+def uploaded(at: Machine, array: np.ndarray) -> OnDevice:
+    """A new array on a device with an array's elements."""
+    made = allocated(at, array.shape, array.dtype)
+    if array.nbytes:
+        at.use()
+        staged = array.nbytes <= STAGED
+        at.stream.copy_in(made.address, np.array(array, order="C") if staged else np.ascontiguousarray(array))
+        if not staged:
+            synchronize(at)
+    return made
+
+
+def fetched(array: OnDevice) -> np.ndarray:
+    """The elements of an array on a device, once they are there."""
+    dense, at = _dense(array), array.memory.machine
+    found = np.empty(array.shape, array.dtype)
+    if found.nbytes:
+        at.use()
+        at.stream.copy_out(found, dense.address)
+    synchronize(at)
+    return found
+
+
+def copied(array: OnDevice) -> OnDevice:
+    """A dense copy of an array, on its device."""
+    made = allocated(array.memory.machine, array.shape, array.dtype)
+    copy_between(array, made)
+    return made
+
+
+def write(target: OnDevice, source: np.ndarray) -> None:
+    """Write elements over others, which may lie anywhere and be of another dtype or on another device."""
+    at = target.memory.machine
+    if not isinstance(source, OnDevice):
+        source = uploaded(at, np.asarray(source, target.dtype))
+    elif source.memory.machine is not at:
+        source = uploaded(at, fetched(source))
+    if source.dtype != target.dtype:
+        source = cast(source, target.dtype)
+    if source.shape != target.shape:
+        found = as_view(source, np.broadcast_to(plain(source), target.shape))
+        assert found is not None
+        source = found
+    if source.memory is target.memory and not (source.address == target.address and _is_dense(source)):
+        source = copied(source)  # one may lie over the other
+    copy_between(source, target)
+
+
+def overwritten(compute: Callable, target: OnDevice, others: Arrays) -> None:
+    """Leave what an op makes of an array and others in that array."""
+    found = compute(target, *others)
+    write(target, found[0] if isinstance(found, tuple) else found)
+
+
+def cast(array: OnDevice, dtype: np.dtype) -> OnDevice:
+    """The elements in another dtype, as `x.to(dtype)` has them."""
+    place, kind = Device("cuda", array.memory.machine.device.ordinal), from_numpy_dtype(dtype)
+    own = from_numpy_dtype(array.dtype)
+    assert kind is not None and own is not None
+    x = wrap(array, type_of(own, array.shape, there(place)))
+    return REGISTRY["cast"](x, dtype=kind)._data
+
+
+def synchronize(at: Machine) -> None:
+    """Wait for all that was queued; raise what the device's checks of indices found since the last wait."""
+    unseen, at.unseen = at.unseen, []
+    flags = [np.empty(1, np.bool_) for _ in unseen]
+    for flag, (held, _) in zip(flags, unseen, strict=True):
+        held.copy_to(flag)
+    at.stream.synchronize()
+    for flag, (_, error) in zip(flags, unseen, strict=True):
+        if flag[0]:
+            raise error()
+
+
+def _is_dense(array: OnDevice) -> bool:
+    return array.flags.c_contiguous and (array.address % ALIGNMENT == 0 or not array.size)
+
+
+def _dense(array: OnDevice) -> OnDevice:
+    """The array as kernels take it: row by row, from a multiple of ALIGNMENT on."""
+    return array if _is_dense(array) else copied(array)
+
+
+def _brought(at: Machine, array: np.ndarray) -> OnDevice:
+    """An operand on the device: those of no dims, and indices, may have stayed on the host."""
+    if not isinstance(array, OnDevice):
+        return uploaded(at, array)
+    if array.memory.machine is not at:
+        return uploaded(at, fetched(array))
+    return array
+
+
+# ---- ops ---------------------------------------------------------------------------------------------------
+def kernel(
+    op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any], outs: tuple[Type, ...],
+    reference: Callable,
+) -> Callable[..., Any]:  # fmt: skip
+    """What runs an op on a device.  types: of its operands; outs: of its results, which tell which device.
+
+    reference: what computes it on the host.
+    """
+    at = machine_at(outs[0].device)
+    if op.traits.view:
+        return partial(_viewed, reference)
+    if op.name in ("empty", "empty_like"):
+        return lambda *_: allocated(at, outs[0].shape, outs[0].dtype.numpy)
+    if is_of_host(op, types, outs):
+        return partial(_by_host, at, reference, op.name)
+    return Compiled(op, types, attrs, outs, reference, at)
+
+
+def host_kernel(reference: Callable) -> Callable[..., Any]:
+    """What runs an op on the host some of whose operands are on a device."""
+    return lambda *arrays: reference(*[fetched(x) if isinstance(x, OnDevice) else x for x in arrays])
+
+
+def is_of_host(op: Op, types: Sequence[Type | None], outs: Sequence[Type]) -> bool:
+    """Whether no program for a device can be made of an op on such operands."""
+    everyone = [t.dtype for t in (*types, *outs) if t is not None]
+    return (
+        op.traits.host
+        or isinstance(op.lower, NotLowered)
+        or not all(d.traced and d.short in POINTERS for d in everyone)
+    )
+
+
+def _viewed(reference: Callable, x: OnDevice, *rest: Any) -> Any:
+    """The views that NumPy makes of an array; of a copy, where its strides allow none."""
+    for base in (x, None):
+        if base is None:
+            x = copied(x)
+        found = reference(plain(x), *rest)
+        if isinstance(found, tuple):
+            return tuple([as_view(x, y) for y in found])
+        made = as_view(x, found)
+        if made is not None:
+            return made
+    raise DeviceError(f"no view of an array {x.shape} came of {reference}")
+
+
+def _by_host(at: Machine, reference: Callable, name: str, *arrays: Any) -> Any:
+    _warn_of_host(name)
+    found = host_kernel(reference)(*arrays)
+    return tuple([uploaded(at, y) for y in found]) if isinstance(found, tuple) else uploaded(at, found)
+
+
+@cache
+def _warn_of_host(name: str) -> None:
+    text = f"{name} is computed on the host, which its operands on the GPU are copied to and from"
+    warnings.warn(text, stacklevel=frames_of_ours() + 1)
+
+
+class Compiled:
+    """One op on operands of given types, as a program for a device; compiled when it is first called.
+
+    It has a program for each precision of products that was asked for.
+    """
+
+    def __init__(
+        self, op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any], outs: tuple[Type, ...],
+        reference: Callable, at: Machine,
+    ):  # fmt: skip
+        self._what, self._outs, self._reference, self._at = (op, types, attrs), outs, reference, at
+        self._programs: dict[str, Executable | None] = {}
+
+    def __call__(self, *arrays: np.ndarray | None) -> Any:
+        precision = asked_for.precision()
+        program = self._programs.get(precision)
+        if program is None:
+            if precision not in self._programs:
+                program = self._programs[precision] = self._compiled(precision)
+            if program is None:
+                return _by_host(self._at, self._reference, self._what[0].name, *arrays)
+        at = self._at
+        operands = [_dense(_brought(at, x)) for x in arrays if x is not None]
+        made = program.queued([x.address for x in operands])
+        if program.launches.checks:
+            self._note(program, made[len(self._outs) :])
+        results = [part(y, over(y), t.shape, t.dtype.numpy) for y, t in zip(made, self._outs, strict=False)]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _note(self, program: Executable, flags: Sequence[DeviceArray]) -> None:
+        """Have whoever waits next look at the flags of indices."""
+        op, place = self._what[0], here()
+        for flag, name in zip(flags, program.launches.checks, strict=True):
+
+            def error(name: str = name) -> Exception:
+                found = out_of_range(op.name, name)
+                return type(found)(found.rule, *found.details, f"asked for at {spell(place)}")
+
+            self._at.unseen.append((flag, error))
+        if len(self._at.unseen) > UNSEEN:
+            synchronize(self._at)
+
+    def _compiled(self, precision: str) -> Executable | None:
+        """The program; None for what has no kernels."""
+        try:
+            return compiled(*self._what, (None,) * len(self._outs), precision, self._at)
+        except (GraphError, KernelError):
+            return None
+
+
+def compiled(
+    op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any], into: tuple[int | None, ...],
+    precision: str, at: Machine,
+) -> Executable | None:  # fmt: skip
+    """One op as a program for a device; None for what the host would have to do.
+
+    into: for each result, the operand that it overwrites.  Raises GraphError, KernelError for what has no
+    kernels.
+    """
+    options = Options(limits=fuse.GPU, images=0.0, precision=precision)
+    with Builder(op.name) as b:
+        operands = [t and b.param(type_of(t.dtype, t.shape, CPU)) for t in types]
+        graph = b.finish(list(b.emit(op, operands, attrs).outputs))
+    program = to_program(optimise(graph, options), into, ANY, options)
+    return None if program.hosts else Executable(program, at)
+
+
+_overwriting: dict[tuple, Executable] = memo()
+
+
+def overwrite(
+    op: Op, operands: tuple[Tensor | None, ...], attrs: Mapping[str, Any], place: Device,
+    written: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Run an op of many operands that are all on a device, but for numbers, and overwrites some of them.
+
+    written: for each of its results the operand.
+    """
+    at, precision = machine_at(place), asked_for.precision()
+    types = tuple([None if x is None else x._meta for x in operands])
+    there_are = [x for x in operands if x is not None]
+    numbers = {id(x): n for n, x in enumerate(there_are)}
+    into = tuple([numbers[id(x)] for x in written])
+    key = (op, types, into, precision, place, *map(spelled, attrs.values()))
+    program = _overwriting.get(key)
+    if program is None:
+        found = compiled(op, types, attrs, into, precision, at)
+        if found is None:
+            raise KernelError(f"{op.name} can't be computed on {place}")
+        program = remember(_overwriting, key, found)
+    given = [_brought(at, x._data) for x in there_are]
+    dense = [_dense(x) for x in given]
+    program.queued([x.address for x in dense])
+    for n in into:
+        if dense[n] is not given[n]:
+            copy_between(dense[n], given[n])

@@ -1,0 +1,39 @@
+"""Tensors from one device to another, with their histories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.types import CPU, Device, type_of
+from . import on_device
+from .function import Function
+from .modes import is_grad_enabled
+from .tensor import Tensor, wrap
+
+
+def _moved(x: Tensor, place: Device) -> Tensor:
+    data, kind = x._data, type_of(x._meta.dtype, x._meta.shape, place)
+    if place is CPU:
+        return wrap(on_device.on_host(data), kind)
+    eager = on_device.eager()
+    return wrap(eager.uploaded(eager.machine_at(place), on_device.on_host(data)), kind)
+
+
+class _Move(Function):
+    """A copy on another device, whose gradient goes back to where the tensor was."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, place: Device) -> Tensor:
+        ctx.place = x._meta.device
+        return _moved(x, place)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple:
+        return gradient.to(ctx.place), None
+
+
+def moved(x: Tensor, place: Device) -> Tensor:
+    """A copy on another device, and part of the history of where it came from."""
+    if x._node is None or not is_grad_enabled():
+        return _moved(x, place)
+    return _Move.apply(x, place)

@@ -1,0 +1,27 @@
+"""Tensors on a device compute what the CPU's do, op by op: on the fake driver, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from fake_cuda import Fake, case, missing, run_case
+
+PARTS = 24
+
+
+@case
+def records(fake: Fake) -> None:
+    from cuda_interpreting import interpret_launches
+    from device_records import check_part
+
+    ran = interpret_launches(fake)
+    assert check_part(int(os.environ["PART"]), PARTS) > 20 and len(ran) > 20
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.sampled(6)
+@pytest.mark.timeout(600)  # compiling takes as long as other processes let it
+@pytest.mark.parametrize("part", range(PARTS))
+def test_records_on_a_device(part):
+    run_case(records, PART=part)
