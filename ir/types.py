@@ -112,6 +112,10 @@ class Type:
     def with_shape(self, shape: Shape) -> Type:
         return type_of(self.dtype, shape, self.device)
 
+    def at(self, device: Device) -> Type:
+        """The type of the same on a device."""
+        return type_of(self.dtype, self.shape, device)
+
     def __str__(self) -> str:
         place = "" if self.device is CPU or self.device == CPU else f"@{self.device}"
         return f"{self.dtype.short}[{','.join(map(str, self.shape))}]{place}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.conversion import number_in
+from ..runtime.on_device import on_host
 
 RAISED = ("raised",)
 
@@ -17,11 +18,12 @@ def _tolist(array: np.ndarray) -> Any:
     return (array.astype(np.float32) if array.dtype.name == "bfloat16" else array).tolist()
 
 
-READERS: dict[str, Callable[[np.ndarray], Any]] = {
+_READERS: dict[str, Callable[[np.ndarray], Any]] = {
     "item": number_in, "tolist": _tolist, "bool": lambda a: bool(a.reshape(())[()]),
     "int": lambda a: int(number_in(a)), "float": lambda a: float(number_in(a)),
     "complex": lambda a: complex(number_in(a)),
 }  # fmt: skip
+READERS = {how: lambda a, read=read: read(on_host(a)) for how, read in _READERS.items()}
 
 
 def hashable(answer: Any) -> Any:

@@ -38,6 +38,7 @@ from ..ir.graph import Graph, Value
 from ..ir.graph import Node as Call
 from ..ir.lowering import extern
 from ..ir.op import Op
+from ..ir.types import CPU, Device
 from ..passes.graphs.cse import cse
 from ..passes.graphs.dce import leading_to
 from ..passes.graphs.differentiate import varying_with
@@ -66,8 +67,9 @@ def differentiable(
     frozen: frozenset[int] = frozenset(),
     writes: Mapping[int, tuple[int, tuple[str, Place]]] = NO_WRITES,
     compile_graph: Compile,
+    place: Device = CPU,
 ) -> Differentiable:
-    """Compile `graph` so that its results get a history when it is run.
+    """Compile `graph` so that its results get a history when it is run, on tensors of a device.
 
     frozen: positions of the params that hold captured tensors which the graph does not write.  writes: for
     params that it does write, by position, how often the recorded run wrote them, and by whom last; once and
@@ -81,7 +83,7 @@ def differentiable(
                 f"{graph.name}: a tensor that requires gradients is written without history",
                 f"tensor: {graph.params[at]!r}",
             )
-    return Differentiable(graph, tuple(needs), tuple(into), frozen, writes, compile_graph, varying)
+    return Differentiable(graph, tuple(needs), tuple(into), frozen, writes, compile_graph, varying, place)
 
 
 class Eager(Exception):
@@ -100,12 +102,13 @@ class Differentiable:
         writes: Mapping[int, tuple[int, tuple[str, Place]]],
         compile_graph: Compile,
         varying: set[Value],
+        place: Device,
     ):
-        self.graph, self.needs, self.into, self.writes = graph, needs, into, writes
+        self.graph, self.needs, self.into, self.writes, self.place = graph, needs, into, writes, place
         ahead, self.stages = graph, []
         defined = {v for node in graph.nodes for v in node.outputs}
         for results, earlier in _stages(graph, varying):
-            stage = _Stage(graph, needs, results, earlier, len(ahead.results), frozen, compile_graph)
+            stage = _Stage(graph, needs, results, earlier, len(ahead.results), frozen, compile_graph, place)
             self.stages.append(stage)
             # what backward alone wants may take nodes that the forward had no use for
             more = [n for n in stage.nodes if defined.isdisjoint(n.outputs)]
@@ -131,7 +134,7 @@ class Differentiable:
         outputs: list[Tensor] = []
         for value, at, array in zip(self.graph.results, self.into, arrays):
             if at is None:
-                outputs.append(wrap(array, value.type))
+                outputs.append(wrap(array, value.type.at(self.place)))
             else:
                 outputs.append(tensors[at])
                 times, writer = self.writes.get(at, (1, (self.graph.name, place)))
@@ -227,6 +230,7 @@ class _Stage:
         first: int,
         frozen: frozenset[int],
         compile_graph: Compile,
+        place: Device,
     ):
         count = len(graph.params)
         made = {graph.results[j]: count + j for j in reversed(earlier)}
@@ -235,10 +239,10 @@ class _Stage:
         values = tuple(graph.results[j] for j in results)
         whole = Graph(graph.name, (*graph.params, *made), leading_to(graph.nodes, values, made), values)
         part = cse(whole, apart=frozenset(graph.results))
-        again = partial(differentiable, compile_graph=compile_graph)
+        again = partial(differentiable, compile_graph=compile_graph, place=place)
         self.operands = (*range(count), *made.values())
         self.results = tuple(count + j for j in results)
-        gradients = Gradients(part, (*needs, *(True for _ in made)), frozen, compile_graph, again)
+        gradients = Gradients(part, (*needs, *(True for _ in made)), frozen, compile_graph, again, place)
         self.gradients = gradients
         self.nodes, self.owned = gradients.ahead.nodes, gradients.ahead.results[len(values) :]
         seen = {v: count + j for j, v in reversed([*enumerate(graph.results)])}
@@ -255,7 +259,7 @@ class _Stage:
         # Eager frees what it saved, and refuses to go through it again: so must a node that saves nothing.
         self.frees = bool(self.saved or saving)
         first = next(((n.op.name, n.where) for n in saving.values()), (graph.name, None))
-        self.plan = _Step(part, self, gradients, (*savers.values(),), first)
+        self.plan = _Step(part, self, gradients, (*savers.values(),), first, place)
 
     def hang(
         self, edges: dict, stores: dict, versions: dict, arrays: Sequence[np.ndarray], place: Any
@@ -299,9 +303,12 @@ class _Step(Plan):
 
     __slots__ = ("first", "savers")
 
-    def __init__(self, graph: Graph, stage: _Stage, gradients: Gradients, savers: tuple, first: tuple):
+    def __init__(
+        self, graph: Graph, stage: _Stage, gradients: Gradients, savers: tuple, first: tuple, place: Device
+    ):
         outs = (*graph.results, *stage.owned)
-        self.types, self.outs = tuple(p.type for p in graph.params), tuple(v.type for v in outs)
+        self.types = tuple(p.type.at(place) for p in graph.params)
+        self.outs = tuple(v.type.at(place) for v in outs)
         visible = len(graph.results)
         self.op = Op(
             graph.name,
@@ -318,7 +325,8 @@ class _Step(Plan):
         )
         self.attrs: dict = {}
         self.vjp = self.op.vjp
-        self.small, self.rules, self.quick, self.raw_vjp, self.gradients = True, None, None, None, None
+        self.small = place is CPU  # whose gradients go by arrays
+        self.rules = self.quick = self.raw_vjp = self.gradients = None
         self.native = None
         self.unused = (None,) * (len(outs) - 1)
         self.floats = tuple(t.dtype.inexact for t in self.types)

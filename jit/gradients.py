@@ -16,7 +16,7 @@ from ..ir.detach import detach
 from ..ir.errors import GraphError
 from ..ir.graph import Constant, Graph, Value, substituted
 from ..ir.locks import fork_safe_lock
-from ..ir.types import Type
+from ..ir.types import Device, Type
 from ..passes.graphs.cse import cse
 from ..passes.graphs.dce import checks, dce
 from ..passes.graphs.differentiate import Options as Differentiation
@@ -24,6 +24,7 @@ from ..passes.graphs.differentiate import joint, varying_with
 from ..passes.graphs.partition import Options as Partitioning
 from ..passes.graphs.partition import backward_half, partition
 from ..runtime import modes
+from ..runtime.on_device import write_over
 from ..runtime.step import as_tensor
 from ..runtime.tensor import Tensor, wrap
 from .interpreted import or_interpreted
@@ -87,7 +88,7 @@ class Program:
                 taken.add(place)
             if at is not None:
                 if array is not arrays[at]:
-                    np.copyto(arrays[at], array)
+                    write_over(arrays[at], array)
                 array = arrays[at]
             results.append(array)
         return results
@@ -112,7 +113,7 @@ class Gradients:
     ahead: the forward graph, which returns the original results, then what only backward looks at.  saved:
     what any backward graph takes, in order, before cotangents.  floating: the positions of the results that
     a cotangent may come for; second order goes through what only backward looks at.  again: makes of a
-    backward graph what differentiates it once more.
+    backward graph what differentiates it once more.  place: of the tensors.
     """
 
     def __init__(
@@ -122,7 +123,9 @@ class Gradients:
         frozen: frozenset[int],
         compile_graph: Compile,
         again: Callable,
+        place: Device,
     ):
+        self.place = place
         self.wrt = tuple(i for i, need in enumerate(needs) if need)
         self.compile_graph, self.again = compile_graph, again
         self.ahead, self.floating = graph, tuple(range(len(graph.results)))
@@ -179,7 +182,7 @@ class Gradients:
             gradients = dict(zip(self.everything, graph.results, strict=True))
             graph = graph.replace(results=[gradients[i] for i in reached])
         types = {at: self.ahead.results[at].type for at in given}
-        return Half(graph, types, reached, self.frozen, self.compile_graph, self.again)
+        return Half(graph, types, reached, self.frozen, self.compile_graph, self.again, self.place)
 
 
 class Half:
@@ -196,8 +199,10 @@ class Half:
         frozen: frozenset[int],
         compile_graph: Compile,
         again: Callable,
+        place: Device,
     ):
         self.graph, self.types, self.reached, self.frozen, self.again = graph, types, reached, frozen, again
+        self.place = place
         self.none = (None,) * len(graph.results)
         self.program = Program(graph, self.none, frozen, or_interpreted(compile_graph))
         self.differentiable: dict[tuple[bool, ...], Any] = {}
@@ -217,7 +222,7 @@ class Half:
         arrays = self.program.run([x._data if isinstance(x, Tensor) else x for x in operands])
         if not tensors:
             return arrays
-        return [wrap(a, v.type) for a, v in zip(arrays, self.graph.results, strict=True)]
+        return [wrap(a, v.type.at(self.place)) for a, v in zip(arrays, self.graph.results, strict=True)]
 
     def _differentiable(self, needs: tuple[bool, ...]) -> Any:
         found = self.differentiable.get(needs)

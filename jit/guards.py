@@ -19,6 +19,7 @@ import numpy as np
 
 from ..nn import epoch
 from ..runtime import Tensor, changes, methods
+from ..runtime.on_device import share_memory
 from .facts import exact, shown
 from .observe.facts import Facts
 from .observe.known import Registry
@@ -280,7 +281,7 @@ class Conditions:
                 ]
             others = [(sources[k], d) for k, d in enumerate(given[:i])
                       if (written[i] or written[k]) and (foreign or owners[k] is root)]  # fmt: skip
-            if any(np.may_share_memory(d, data) and not (d is data and (source, sources[i]) in self.twins)
+            if any(share_memory(d, data) and not (d is data and (source, sources[i]) in self.twins)
                    for source, d in chain(near, others)):  # fmt: skip
                 return "memory is written that an argument shares with another tensor"
         return None

@@ -12,6 +12,7 @@ from ..ir.errors import DeviceError
 from ..ir.graph import Graph
 from ..ir.interpret import interpret
 from ..runtime.interrupts import let_through
+from ..runtime.on_device import OnDevice, eager, on_host, write_over
 
 
 class Interpreted:
@@ -25,10 +26,12 @@ class Interpreted:
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Any = None) -> tuple[np.ndarray, ...]:
         """The results, written over the params that `into` names."""
-        found = [np.array(r, order="C") for r in interpret(self.graph, *arrays)]
+        found = [np.array(r, order="C") for r in interpret(self.graph, *map(on_host, arrays))]
+        if there := [a for a in arrays if isinstance(a, OnDevice)]:
+            found = [eager().uploaded(there[0].memory.machine, r) for r in found]
         for result, at in zip(found, self.into, strict=True):
             if at is not None:
-                arrays[at][...] = result
+                write_over(arrays[at], result)
         return tuple(r if at is None else arrays[at] for r, at in zip(found, self.into, strict=True))
 
     def kernels(self) -> list[str]:

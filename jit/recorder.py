@@ -17,17 +17,18 @@ import numpy as np
 
 from ..ir.dtypes import from_numpy_dtype, int64
 from ..ir.op import Op
-from ..ir.types import Type, type_of
+from ..ir.types import CPU, Device, Type, type_of
 from ..runtime import Generator, Tensor
 from ..runtime.autograd import reachable
 from ..runtime.compound import Compound
 from ..runtime.graph import Leaf
 from ..runtime.interrupts import let_through
+from ..runtime.on_device import on_host, share_memory
 from ..runtime.places import Place, here
 from ..runtime.storage import Literal
 from .facts import Refusal
 from .observe.numbers import LIFTED
-from .sources import Answer, Arg, Draw, Grad, Lifted, Memory, Number, Source
+from .sources import Answer, Arg, Draw, Grad, Held, Lifted, Memory, Number, Source
 from .symbolic import Symbolic
 
 MOST_EVENTS = 200_000
@@ -124,6 +125,14 @@ class Recorder:
         self.memories: list[Memory] = []
         self._edges: set[int] = set()
         self._before: list[tuple[Tensor, np.ndarray, Any]] = []
+        self._devices: dict[Device, None] = {}  # of what is computed, and of what it is computed with
+
+    @property
+    def place(self) -> Device:
+        """Where all of it runs.  Raises Refusal where that is more than one device."""
+        if len(self._devices) > 1:
+            raise Refusal(f"its tensors are on {' and on '.join(map(str, self._devices))}")
+        return next(iter(self._devices), CPU)
 
     def origin(self, x: Tensor, source: Source) -> Tensor | None:
         """Take note of a tensor that was there before the run; return one met before with the same array."""
@@ -205,7 +214,8 @@ class Recorder:
             return found
         origin = self._origins.get(id(data))
         if origin is not None:
-            number = self._new(x._meta, origin[2])
+            own = isinstance(origin[1], (Arg, Held, Grad)) and x._meta.ndim and x._meta.dtype.inexact
+            number = self._new(x._meta, origin[2], neutral=not own)
             self.params[number] = origin[1]
             self._hold(data, number)
             return number
@@ -226,12 +236,19 @@ class Recorder:
         if not dtype.inexact and dtype is not int64:  # which holds all ints that are lifted
             raise Refusal("a number that changes from call to call meets a tensor of integers")
         known = next((n for n, s in self.params.items() if s == source), None)
-        number = self._new(x._meta) if known is None else known
+        number = self._new(x._meta, neutral=True) if known is None else known
         self.params[number] = source
         self._hold(x._data, number)
         return number
 
-    def _new(self, kind: Type, flows: bool = False) -> int:
+    def _new(self, kind: Type, flows: bool = False, neutral: bool = False) -> int:
+        """A further value.  neutral: on the CPU it may go along with what is on a device."""
+        if kind.device is not CPU or not neutral:
+            self._devices[kind.device] = None
+        if kind.device is not CPU:
+            if kind.dtype.is_complex:
+                raise Refusal("it computes with complex numbers on a device")
+            kind = type_of(kind.dtype, kind.shape)
         if not (kind.dtype.traced or kind.dtype.is_complex):
             raise Refusal(f"it computes with {kind.dtype.name} ({kind}), which kernels don't know")
         self.types.append(kind)
@@ -251,7 +268,7 @@ class Recorder:
 
     def number_like(self, number: int) -> int:
         """A new value's number, of a value of that type."""
-        return self._new(self.types[number], self.flows[number])
+        return self._new(self.types[number], self.flows[number], neutral=True)
 
     def _constant(self, data: np.ndarray, kind: Type | None = None) -> int:
         if kind is None:
@@ -259,8 +276,8 @@ class Recorder:
             if dtype is None:
                 raise Refusal(f"an array of NumPy's {data.dtype} became a tensor")
             kind = type_of(dtype, data.shape)
-        number = self._new(kind, False)
-        self.constants[number] = np.array(data)
+        number = self._new(kind, False, neutral=True)
+        self.constants[number] = np.array(on_host(data))
         self._hold(data, number)
         return number
 
@@ -370,7 +387,7 @@ class Recorder:
             made, hidden = outputs, ()
         else:
             targets, made, hidden = inputs[:1], outputs[:1], outputs[1:]
-        numbers = tuple([self._new(x._meta, flows) for x in made])
+        numbers = tuple([self._new(x._meta, flows, neutral=not x._meta.ndim) for x in made])
         for x in hidden:
             number = self._new(x._meta, flows)
             self._hold(x._data, number)
@@ -415,7 +432,7 @@ class Recorder:
         self.steps.append(Question("host", inputs, shapes, place, op, dict(attrs)))
         self.asked += 1
         for index, x in enumerate(outputs):
-            value = self._new(x._meta)
+            value = self._new(x._meta, neutral=True)
             self.params[value] = Answer(number, index)
             self._hold(x._data, value)
 
@@ -524,7 +541,7 @@ class Recorder:
     def may_have_written(self, array: Any) -> bool:
         """Whether the run may have changed the memory of an array of NumPy's."""
         tensors = [x._data for x, _ in self._tensors] if self.written else []
-        return any(np.may_share_memory(data, array) for data in tensors)
+        return any(share_memory(data, array) for data in tensors)
 
     def over(self, x: Tensor, source: Memory) -> None:
         """Take note of a tensor over the memory of an array that was there before."""
@@ -582,6 +599,6 @@ class Recorder:
         for written, source in used:
             if source in roots:
                 for other, theirs in used:
-                    if other is not written and np.may_share_memory(other, written):
+                    if other is not written and share_memory(other, written):
                         return f"{theirs} and {source}"
         return None

@@ -11,7 +11,7 @@ from ..ir.dims import Condition, Dim, limits
 from ..ir.graph import Builder, Constant, Graph, Value
 from ..ir.op import REGISTRY
 from ..ir.table import emitted_table
-from ..ir.types import Type
+from ..ir.types import CPU, Device, Type
 from ..ir.where import Where
 from ..ir.write import write
 from ..passes.graphs.functionalise import functionalise, written
@@ -57,7 +57,7 @@ class Recording:
     ops: how often each op ran.  symbols: the sizes that are symbols in the graph, with the slots that hold
     them.  sizes: what these were in the run.  guards: of those, where a recording does not hold, as Python,
     and why.  types: of tensors that were there, with symbols.
-    needs: what the graph's types take for granted of symbols.
+    needs: what the graph's types take for granted of symbols.  place: the device of all that it computes.
     """
 
     raw: Graph
@@ -86,6 +86,7 @@ class Recording:
     guards: tuple[tuple[str, Any], ...] = ()
     types: Mapping[Source, Type] = field(default_factory=dict)
     needs: tuple[Condition, ...] = ()
+    place: Device = CPU
 
 
 def finished(recorder: Recorder, outcome: Outcome, result: Any) -> Recording:
@@ -180,6 +181,7 @@ class _Finish:
             guards=r.symbolic.guards(),
             types=r.symbolic.settled_types(),
             needs=r.symbolic.needs(),
+            place=r.place,
         )
 
     def check_symbols(self, sources: Iterable[Source]) -> None:

@@ -23,6 +23,7 @@ from ..runtime.changes import advance_contents
 from ..runtime.generator import state_array
 from ..runtime.graph import Saving
 from ..runtime.history import storage_of
+from ..runtime.on_device import OnDevice, transposed, write_over
 from ..runtime.storage import Inferred
 from ..runtime.tensor import wrap
 from .autograd import Eager
@@ -221,7 +222,7 @@ def _read(tree: Tree, key: Key, call: Call, originals: dict[Key, np.ndarray]) ->
     array = call.array(source)
     if not array.flags.c_contiguous:
         originals[key] = array
-        array = np.ascontiguousarray(array)
+        array = array.copy() if type(array) is OnDevice else np.ascontiguousarray(array)
     return array
 
 
@@ -338,7 +339,10 @@ def _copy_back(end: End, call: Call, given: dict, values: dict, originals: dict)
         if key in originals and position not in done:
             targets.append(originals[key])
             sources.append(given[key])
-    list(map(np.copyto, targets, sources))  # in one sweep of C, which no interrupt divides
+    if any(type(target) is OnDevice for target in targets):
+        list(map(write_over, targets, sources))
+    else:
+        list(map(np.copyto, targets, sources))  # in one sweep of C, which no interrupt divides
 
 
 def leave(recording: Recording, call: Call, tensors: Sequence[Tensor]) -> Any:
@@ -431,4 +435,6 @@ class Making:
 def laid_out(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     """The array with its dimensions in that order in memory."""
     back = sorted(range(len(order)), key=lambda d: order[d])
+    if type(array) is OnDevice:
+        return transposed(transposed(array, order).copy(), back)
     return np.ascontiguousarray(array.transpose(order)).transpose(back)

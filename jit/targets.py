@@ -17,6 +17,8 @@ import numpy as np
 
 from ..ir.errors import ArgumentError
 from ..ir.graph import Graph
+from ..ir.lazy import load
+from ..ir.types import Device
 from ..passes.graphs import fuse
 from ..passes.graphs.fuse import Limits
 from ..passes.llvm.binding import host_target, identity
@@ -239,6 +241,35 @@ class Cuda:
 
     def tried(self, program: Program, alone: bool = False) -> Callable[..., tuple[np.ndarray, ...]]:
         return cuda.Executable(program, cuda.machine_of(self.ordinal), garbage=GARBAGE)
+
+
+class OnCuda(Cuda):
+    """The same for tensors that are in the device's memory: nothing is copied to it or from it."""
+
+    def __init__(self, ordinal: int):
+        super().__init__(ordinal)
+        self.name = f"cuda:{ordinal}, tensors there"
+
+    def split(self, program: Program, frozen: frozenset[int]) -> tuple[Program, Program]:
+        return prologue(program, frozen)
+
+    @contextmanager
+    def compiler(self, nodes: int) -> Iterator[Compiler]:
+        made, machine = load("lamina.runtime.cuda.resident").Resident, cuda.machine_of(self.ordinal)
+        yield lambda programs: [made(program, machine) for program in programs]
+
+    def kept(self, executable: Executable) -> Callable[..., tuple]:
+        return executable
+
+    def load(self, key: str) -> Executable | None:
+        made = load("lamina.runtime.cuda.resident").Resident
+        return cuda.load_program(key, cuda.machine_of(self.ordinal), made)
+
+
+@cache
+def resident(place: Device) -> Target:
+    """The target for tensors on a device."""
+    return OnCuda(place.index or 0)
 
 
 def _read(program: Program) -> set[Array | None]:

@@ -38,6 +38,7 @@ from ..ir.errors import (
 )
 from ..ir.graph import Graph
 from ..ir.specialise import specialise
+from ..ir.types import CPU
 from ..nn import Module
 from ..passes.llvm import headroom
 from ..runtime import memory, modes, workers
@@ -70,7 +71,7 @@ from .replay import Busy, Call, Missed, Raised, Unready, choose, take
 from .report import BUSY, COMPILING, PASSING, RESIZED, SHORT, SPARED, TIMED, Log
 from .sized import Sized
 from .sources import Arg, Held
-from .targets import target_of
+from .targets import resident, target_of
 from .tree import MOST_ANSWERS, Branch, Segment, Tree
 from .tuning import Clock, seconds_of
 from .verify import TraceError, compared, wanted
@@ -719,7 +720,8 @@ class TracedFunction:
             raise Refusal(str(error)) from None
         clock = Clock()
         options = backend.options_of(self._tune, self._precision)
-        settings: dict[str, Any] = {"target": self._target, "options": options}
+        target = self._target if recording.place is CPU else resident(recording.place)
+        settings: dict[str, Any] = {"target": target, "options": options}
         compile_graph: Callable[..., Any] = functools.partial(backend.compile_graph, clock=clock, **settings)
         compile_sized: Callable[..., Any] = functools.partial(
             backend.compile_sized, needs=recording.needs, clock=clock, **settings
@@ -1102,8 +1104,9 @@ def _derived(recording: Recording, tensors: dict[Any, Any]) -> Callable:
     if not counted.keys() <= written:
         raise GradError("a tensor is written as another that shares its memory, where outputs have a history")
     return functools.partial(
-        _differentiated, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen
-    )
+        _differentiated, needs, writes=counted, into=(*(None,) * returned, *recording.written), frozen=frozen,
+        place=recording.place,
+    )  # fmt: skip
 
 
 def _differentiated(needs: list[bool], graph: Graph, **how: Any) -> Any:

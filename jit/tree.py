@@ -24,6 +24,7 @@ from ..ir.op import Op
 from ..ir.types import Type
 from ..passes.graphs.dce import refuses
 from ..runtime import Tensor
+from ..runtime.on_device import on_host
 from ..runtime.places import Place
 from ..runtime.storage import Inferred
 from ..runtime.tensor import wrap
@@ -92,6 +93,7 @@ class Ask:
             return hashable(drawn(self.attrs, undo))
         arrays = [None if k is None else values[k] for k in self.keys]
         if self.op is not None:
+            arrays = [None if a is None else on_host(a) for a in arrays]
             run, _ = executor(self.op, self.types, self.attrs or {})
             outputs = run(*arrays)
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -442,7 +444,7 @@ class _Cut:
         made = self.made(nodes, outputs, targets=targets, into=into)
         made.end = End(
             recording, tuple(ends), tuple(leftover), tuple(self.keys[p] for p in graph.params),
-            tuple(v.type for v in results), self.conditions,
+            tuple(v.type.at(recording.place) for v in results), self.conditions,
         )  # fmt: skip
         return made
 

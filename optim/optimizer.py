@@ -288,7 +288,7 @@ class Optimizer:
         if fresh:
             if modes.CHANGED:
                 modes.tell("once", f"{type(self).__name__} made the states of its parameters")
-            counted = self._first_counters(group) if counts else {}
+            counted = self._first_counters(group, fresh[0]) if counts else {}
             joined = self.alike and not group.get("differentiable")
             flat = flat_for(fresh, names) if joined and not any([p._compound for p in fresh]) else None
             if flat is not None:
@@ -338,9 +338,10 @@ class Optimizer:
         else:
             apply_update(op, columns, numbers, flat, (self, group))
 
-    def _first_counters(self, group: dict[str, Any]) -> dict[str, Tensor]:
+    def _first_counters(self, group: dict[str, Any], p: Tensor) -> dict[str, Tensor]:
+        """What counts the steps of a parameter, where it is: a step on a GPU waits for no number."""
         begin = {k: group[v] if isinstance(v, str) else v for k, v in self.counters.items()}
-        return {"step": tensor(0.0), **{name: tensor(float(value)) for name, value in begin.items()}}
+        return {name: tensor(float(n), device=_at(p)) for name, n in {"step": 0.0, **begin}.items()}
 
     def _step_flat(self, flat: Flat, columns: tuple, group: dict[str, Any], numbers: dict[str, Any]) -> bool:
         """Update parameters that are gathered already; False where they differ in their steps."""
@@ -429,7 +430,10 @@ class Optimizer:
                 state[p][name] = loaded(value, p)
             if self.counts and "step" in values:  # those that stand at one point share their counters again
                 at = tuple(float(values[name]) for name in ("step", *self.counters) if name in values)
-                found = {"step": tensor(at[0]), **{k: state[p][k] for k in self.counters if k in values}}
+                found = {
+                    "step": tensor(at[0], device=_at(p)),
+                    **{k: state[p][k] for k in self.counters if k in values},
+                }
                 state[p].update(shared.setdefault((*at, p.dtype), found))
         settings = [{k: copy.deepcopy(v) for k, v in saved.items() if k != "params"} for saved in groups]
         self.state = state  # now that all could be copied
@@ -475,6 +479,11 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+def _at(p: Tensor) -> Any:
+    """Where the counters of a parameter are."""
+    return p.device if p.is_cuda else "cpu"
+
+
 # ---- what rules and steps share
 def check_settings(defaults: dict[str, Any]) -> None:
     """Refuse settings that exclude each other, and tensors of more than one element for numbers."""
@@ -504,11 +513,13 @@ def closure_of(returned: Any, closure: Any) -> Any:
 
 
 def loaded(value: Any, p: Tensor) -> Any:
-    """A copy of a saved state's value, its floating tensors in the dtype of the parameter they are of."""
+    """A copy of a saved state's value where its parameter is, floating tensors in the dtype of that."""
     if isinstance(value, Tensor):
         copied = value.detach().clone()
         if p._compound and not copied._compound and copied.shape == p.shape:
             copied = p.lying_alike(copied)
+        if p.is_cuda or copied.is_cuda:
+            copied = copied.to(p.device)
         return copied.to(p.dtype) if value.is_floating_point() and p.is_floating_point() else copied
     if isinstance(value, dict):
         return {k: loaded(v, p) for k, v in value.items()}

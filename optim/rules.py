@@ -221,7 +221,7 @@ class Adagrad(Optimizer):
         no_decay(self, group)
         state, values = self.state[p], grad.values()
         if not state:
-            state.update(self._first_counters(group), sum=self.initial("sum", group, p))
+            state.update(self._first_counters(group, p), sum=self.initial("sum", group, p))
         state["step"] = state["step"] + 1
         rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
         add_rows(state["sum"], grad, values.square())

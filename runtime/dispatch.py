@@ -17,7 +17,7 @@ from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import Op, as_now
 from ..ir.shapes import number_dtype, result_dtype
-from ..ir.types import CPU, Type, type_of
+from ..ir.types import Type, type_of
 from . import below, modes, on_device
 from .autocasting import recast
 from .compound import NoArray, served
@@ -313,7 +313,7 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
         found = run_through(op, plan, operands)
         if found is not NotImplemented:
             return found
-    if plan.out.device is not CPU:
+    if plan.out.device.type == "meta":
         modes.tell("refuse", "a tensor on the meta device has no values")
     if modes.local.allowance is not None:
         modes.local.allowance.ask(op, plan.types, plan.outs)

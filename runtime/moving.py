@@ -28,7 +28,7 @@ class _Move(Function):
         return _moved(x, place)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple:
+    def backward(ctx: Any, gradient: Tensor) -> tuple:  # type: ignore[override]
         return gradient.to(ctx.place), None
 
 

@@ -10,7 +10,7 @@ there ends the process, since numbers that are none would be worse.  Everything 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -117,6 +117,21 @@ def plain(x: OnDevice) -> np.ndarray:
     """The same array for NumPy, to make views of it: its elements read as zeros."""
     at = quick_address(x) - _start(_NOTHING)
     return np.ndarray(x.shape, x.dtype, window(_READ), at, x.strides)
+
+
+def transposed(x: OnDevice, dims: Sequence[int]) -> OnDevice:
+    """The view of an array with its dimensions in that order."""
+    found = as_view(x, plain(x).transpose(dims))
+    assert found is not None
+    return found
+
+
+def write_over(target: np.ndarray, source: np.ndarray) -> None:
+    """Write an array's elements over another's, wherever they are."""
+    if type(target) is OnDevice:
+        eager().write(target, source)
+    else:
+        np.copyto(target, on_host(source))
 
 
 def share_memory(one: np.ndarray, two: np.ndarray) -> bool:

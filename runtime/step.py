@@ -136,6 +136,8 @@ def fit_tensor(h: Tensor, kind: Type) -> Tensor:
                 h = REGISTRY["expand"](h, shape)
     if h._meta.dtype is not kind.dtype:
         h = REGISTRY["cast"](h, dtype=kind.dtype)
+    if h._meta.device is not kind.device and "cuda" in (h._meta.device.type, kind.device.type):
+        h = h.to(kind.device)  # of a number's tensor beside those of a GPU
     return h
 
 
@@ -310,6 +312,8 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
         return
     if modes.CHANGED:
         modes.tell("gradients", e)
+    if type(g) is not ndarray and g._meta.device is not e.kind.device and "cuda" in _kinds_of(e, g):
+        g = g.to(e.kind.device)
     if e.kind.device.type == "cuda":
         g = as_tensor(g)
         with accumulating:
@@ -375,6 +379,10 @@ def accumulate(e: Leaf, g: Any, create: bool) -> None:
             owner = e.owner()
             if owner is not None and modes.call_user(hook, owner) is not None:
                 raise GradError("post accumulate grad hooks should return None.", "write x.grad instead")
+
+
+def _kinds_of(e: Leaf, g: Tensor) -> tuple[str, str]:
+    return e.kind.device.type, g._meta.device.type
 
 
 def user_code(create: bool) -> None:

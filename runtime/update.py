@@ -52,13 +52,13 @@ def apply_update(
         p = next(p for p in params if not _WRITEABLE(p))
         raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     assert op.rows is not None, f"{op.name} is no update"
+    if any([x.is_cuda for x in params]):
+        _update_on_device(op, columns, numbers)
+        _note(op, columns, numbers, source)
+        return
     plain = numbers
     if modes.is_recording():  # what NumPy reads of a tensor here, Python never sees
         plain = {name: _plain(x) if isinstance(x, Tensor) else x for name, x in numbers.items()}
-    if any([x.is_cuda for x in params]):
-        _update_on_device(op, columns, plain)
-        _note(op, columns, numbers, source)
-        return
     arrays = [list(map(_DATA, column)) for column in columns]
     if any(array.dtype.kind == "c" for array in arrays[1]):  # a number's parts are updated on their own
         arrays = [

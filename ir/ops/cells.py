@@ -61,7 +61,7 @@ def joined(terms: list, shape_of: Any) -> Any:
 def sigmoid_of(x: np.ndarray) -> None:
     """Put 1 / (1 + exp(-x)) in place of x."""
     # Not np.negative: NumPy 2.4.6 errs where an operand's step is 4 elements of 4 bytes, or 8 of 8, and the
-    # result's is more than one (AVX-512).
+    # result's is more than one (seen where it has AVX2 and not AVX-512).
     np.multiply(x, -1, out=x)
     np.exp(x, out=x)
     x += 1

@@ -276,7 +276,7 @@ class Facts:
         if is_lazy(x):
             self.refuse(f"{why.text} has no shape yet: the first call of its module makes it")
             return
-        if x._meta.device.type != "cpu":
+        if x._meta.device.type == "meta":
             self.refuse(f"{why.text} is on the meta device, and has no values")
             return
         if self.is_known(x):
@@ -412,7 +412,7 @@ class Facts:
             if not of_lamina(type(value)):
                 self.refuse(f"{name} is of a class of the user's own that derives from Tensor")
                 return value
-            if not is_lazy(value) and value._meta.device.type != "cpu":
+            if not is_lazy(value) and value._meta.device.type == "meta":
                 self.refuse(f"{name} is on the meta device, and has no values")
                 return value
             if issubclass(type(value), Compound) and not value.by_parts:

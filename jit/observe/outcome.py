@@ -18,6 +18,7 @@ import numpy as np
 from ...nn import Module
 from ...runtime import Generator, Parameter, Tensor
 from ...runtime.compound import Compound, of_values
+from ...runtime.on_device import share_memory
 from ...runtime.refusal import unwrapped
 from ..answers import READERS
 from ..facts import indefinite, literal
@@ -273,7 +274,7 @@ class Outcome:
         others = [x for x in there if issubclass(type(x), np.ndarray)]
         others += [of_values(x)._data for x in (*self.tensors, *there) if issubclass(type(x), Tensor)]
         for at, array in enumerate(self._arrays):
-            if any(np.may_share_memory(array, other) for other in (*self._arrays[:at], *others)):
+            if any(share_memory(array, other) for other in (*self._arrays[:at], *others)):
                 self._facts.refuse("a NumPy array that the run made shares memory with another; copy() it")
 
     def _filled(self, v: Any, kind: type, method: str, items: Any) -> str:

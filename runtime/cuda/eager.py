@@ -27,6 +27,7 @@ from ...passes.graphs import fuse
 from ...passes.pipeline import Options, optimise, to_program
 from ...passes.triton.code import ALIGNMENT
 from ...passes.triton.generate import POINTERS
+from ...passes.triton.launches import Launches
 from ...passes.triton.target import ANY
 from .. import asked_for
 from ..host_parts import out_of_range
@@ -41,6 +42,7 @@ from .machine import Machine, machine
 from .strided import copy_between
 
 STAGED = 1 << 20  # bytes up to which the host's array is copied before it is queued, rather than waited for
+NUMBERS = 256  # that are kept on a device
 UNSEEN = 64  # flags of checked indices that are kept until somebody waits
 Arrays = Sequence[np.ndarray | None]
 
@@ -74,11 +76,11 @@ def uploaded(at: Machine, array: np.ndarray) -> OnDevice:
 
 def fetched(array: OnDevice) -> np.ndarray:
     """The elements of an array on a device, once they are there."""
-    dense, at = _dense(array), array.memory.machine
+    whole, at = dense(array), array.memory.machine
     found = np.empty(array.shape, array.dtype)
     if found.nbytes:
         at.use()
-        at.stream.copy_out(found, dense.address)
+        at.stream.copy_out(found, whole.address)
     synchronize(at)
     return found
 
@@ -139,15 +141,26 @@ def _is_dense(array: OnDevice) -> bool:
     return array.flags.c_contiguous and (array.address % ALIGNMENT == 0 or not array.size)
 
 
-def _dense(array: OnDevice) -> OnDevice:
+def dense(array: OnDevice) -> OnDevice:
     """The array as kernels take it: row by row, from a multiple of ALIGNMENT on."""
     return array if _is_dense(array) else copied(array)
 
 
-def _brought(at: Machine, array: np.ndarray) -> OnDevice:
-    """An operand on the device: those of no dims, and indices, may have stayed on the host."""
+def brought(at: Machine, array: np.ndarray) -> OnDevice:
+    """An operand on the device, to be read: those of no dims, and indices, may have stayed on the host.
+
+    What numbers became is kept: an optimizer's are the same at each step.
+    """
     if not isinstance(array, OnDevice):
-        return uploaded(at, array)
+        if array.ndim:
+            return uploaded(at, array)
+        key = array.dtype, array.tobytes()
+        found = at.numbers.get(key)
+        if found is None:
+            if len(at.numbers) >= NUMBERS:
+                at.numbers.clear()
+            found = at.numbers[key] = uploaded(at, array)
+        return found
     if array.memory.machine is not at:
         return uploaded(at, fetched(array))
     return array
@@ -235,25 +248,12 @@ class Compiled:
             if program is None:
                 return _by_host(self._at, self._reference, self._what[0].name, *arrays)
         at = self._at
-        operands = [_dense(_brought(at, x)) for x in arrays if x is not None]
+        operands = [dense(brought(at, x)) for x in arrays if x is not None]
         made = program.queued([x.address for x in operands])
         if program.launches.checks:
-            self._note(program, made[len(self._outs) :])
+            note(self._at, program.launches, made[len(self._outs) :])
         results = [part(y, over(y), t.shape, t.dtype.numpy) for y, t in zip(made, self._outs, strict=False)]
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _note(self, program: Executable, flags: Sequence[DeviceArray]) -> None:
-        """Have whoever waits next look at the flags of indices."""
-        op, place = self._what[0], here()
-        for flag, name in zip(flags, program.launches.checks, strict=True):
-
-            def error(name: str = name) -> Exception:
-                found = out_of_range(op.name, name)
-                return type(found)(found.rule, *found.details, f"asked for at {spell(place)}")
-
-            self._at.unseen.append((flag, error))
-        if len(self._at.unseen) > UNSEEN:
-            synchronize(self._at)
 
     def _compiled(self, precision: str) -> Executable | None:
         """The program; None for what has no kernels."""
@@ -261,6 +261,20 @@ class Compiled:
             return compiled(*self._what, (None,) * len(self._outs), precision, self._at)
         except (GraphError, KernelError):
             return None
+
+
+def note(at: Machine, launches: Launches, flags: Sequence[DeviceArray]) -> None:
+    """Have whoever waits next look at the flags of a program's indices."""
+    place = here()
+    for flag, kernel in zip(flags, launches.checks, strict=True):
+
+        def error(kernel: str = kernel) -> Exception:
+            found = out_of_range(launches.name, kernel)
+            return type(found)(found.rule, *found.details, f"asked for at {spell(place)}")
+
+        at.unseen.append((flag, error))
+    if len(at.unseen) > UNSEEN:
+        synchronize(at)
 
 
 def compiled(
@@ -303,9 +317,9 @@ def overwrite(
         if found is None:
             raise KernelError(f"{op.name} can't be computed on {place}")
         program = remember(_overwriting, key, found)
-    given = [_brought(at, x._data) for x in there_are]
-    dense = [_dense(x) for x in given]
-    program.queued([x.address for x in dense])
+    given = [brought(at, x._data) for x in there_are]
+    whole = [*map(dense, given)]
+    program.queued([x.address for x in whole])
     for n in into:
-        if dense[n] is not given[n]:
-            copy_between(dense[n], given[n])
+        if whole[n] is not given[n]:
+            copy_between(whole[n], given[n])

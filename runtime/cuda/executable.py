@@ -93,6 +93,7 @@ class Executable:
             for value, (dtype, _) in zip(constants, launches.constants, strict=True)
         ]
         self._written = launches.written
+        self._into = (*launches.into, *[None] * (len(launches.results) - len(launches.into)))
         self._steps = [self._step(part, functions) for part in launches.parts]
         self.statistics = Statistics(
             kernels=sum(isinstance(part, Launch) for part in launches.parts),
@@ -194,7 +195,10 @@ class Executable:
     def _begun(self, addresses: list[int], params: Sequence[DeviceArray] = ()) -> _Run:
         """Queue every step."""
         machine, launches = self.machine, self.launches
-        results = [DeviceArray(machine, dtype, shape) for dtype, shape in launches.results]
+        results = [  # what overwrites a param has no memory of its own
+            DeviceArray(machine, dtype, shape if at is None else (0,))
+            for (dtype, shape), at in zip(launches.results, self._into, strict=True)
+        ]
         arena = DeviceArray(machine, "u8", (launches.arena,))
         if self._garbage is not None:
             for made in (*results, arena):
@@ -272,10 +276,12 @@ def store_program(key: str, executable: Executable) -> None:
     disk.default().put(program_key(Launches, key), executable.launches.pack(executable.constants))
 
 
-def load_program(key: str, machine: Machine | None = None) -> Executable | None:
+def load_program(
+    key: str, machine: Machine | None = None, made: type[Executable] = Executable
+) -> Executable | None:
     """The executable stored under a key, or None; one that can't be used is forgotten."""
     unpacked = load(program_key(Launches, key), Launches.unpack)
     if unpacked is None:
         return None
     launches, constants, _ = unpacked
-    return Executable.of_parts(launches, constants, machine)
+    return made.of_parts(launches, constants, machine)

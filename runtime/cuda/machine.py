@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ...ir.locks import fork_safe_lock
@@ -36,6 +36,7 @@ class Machine:
         self.copiers: dict[
             tuple[int, int, bool], Function
         ] = {}  # by dimensions, bytes and width (strided.py)
+        self.numbers: dict[tuple, Any] = {}  # on the device, by dtype and bytes (eager.py)
         # Flags of checked indices that nobody has looked at, with what makes the error of each (eager.py).
         self.unseen: list[tuple[DeviceArray, Callable[[], Exception]]] = []
 

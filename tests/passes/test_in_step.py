@@ -209,7 +209,7 @@ def test_a_quantised_block_is_in_step_and_gives_the_same_bytes(monkeypatch, tmp_
         traced = lamina.jit.trace(small, budget=None)
         for _ in range(2):
             assert lamina.equal(traced(x, y), want)
-        assert joins
+        assert joins or not HERE.quads  # else products of bytes take longer than their way through memory
         lamina.jit.export(small, tmp_path / "model.lam", x, y)
         loaded = lamina.jit.load(tmp_path / "model.lam")
         assert lamina.equal(loaded(x, y), want)
