@@ -122,7 +122,10 @@ def set_rng_state_all(new_states: Iterable[Any]) -> None:
 def _allocator(device: Any, call: str) -> Any:
     """What hands out a device's memory; None where there is none."""
     machine = machine_of(index_of(device, call)) if is_available() else None
-    return None if machine is None else machine.allocator
+    if machine is None:
+        return None
+    machine.settle()
+    return machine.allocator
 
 
 def empty_cache() -> None:

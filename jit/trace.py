@@ -1142,8 +1142,9 @@ def trace(
     verify: compare each compiled run with the eager one, and name what differs first (LAMINA_VERIFY=1 does so
     for all).  compile: "now", or "background": in a thread, while calls go on eagerly.  max_recordings: how
     often it is recorded at most; when_full: what becomes of calls that fit none then, "eager" or "error",
-    which raises TooManyRecordings.  target: "cpu", or "cuda" ("cuda:1") for a GPU: tensors stay on the host,
-    arguments and results are copied, parameters only when they changed.
+    which raises TooManyRecordings.  target: where tensors of the host are computed with: "cpu", or "cuda"
+    ("cuda:1") for a GPU, to and from which arguments and results are copied, parameters when they changed.
+    What is computed of tensors on a GPU is so there, whatever it says.
 
     budget: the seconds by which all calls together may take longer than 1.1 times what they would have taken
     eagerly; None for no limit; 2, or what LAMINA_TRACE_BUDGET says ("none": no limit), where it is not given.

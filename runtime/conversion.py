@@ -301,20 +301,31 @@ def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_f
 
 
 def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """The tensor, where a pretended device reads the same memory.  Raises DeviceError without one."""
-    require_cpu("cuda" if device is None else device)
-    return self
+    """A copy in memory that a GPU reads by itself, while Python goes on; the tensor, where it is there.
+
+    The tensor itself on pretended devices, which read the same memory.  Raises DeviceError without a device.
+    """
+    place = placed_at("cuda" if device is None else device)
+    return self if place is CPU or not self.is_cpu else load(f"{__package__}.moving").pinned(self, place)
+
+
+def _is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether the memory is what `pin_memory` gives."""
+    return self.is_cpu and load(f"{__package__}.moving").is_pinned(self)
 
 
 def _record_stream(self: Tensor, s: Any) -> None:
-    """Keep the memory until a stream is done, which it is.  Raises DeviceError without a pretended device."""
-    require_cpu("cuda")
+    """Keep the memory until a stream is done: all work of a device is done in order.
+
+    Raises DeviceError without a device.
+    """
+    placed_at("cuda")
 
 
 METHODS: dict[str, Any] = {
     "item": _item, "tolist": _tolist, "__bool__": _truth, "is_nonzero": lambda self: _truth(self),
     "__int__": _number(int), "__float__": _number(float), "__complex__": _number(complex),
     "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "cpu": _cpu, "cuda": _cuda,
-    "pin_memory": _pin_memory, "record_stream": _record_stream,
+    "pin_memory": _pin_memory, "is_pinned": _is_pinned, "record_stream": _record_stream,
     "type": _type, "type_as": lambda self, other: _to(self, other._meta.dtype),
 }  # fmt: skip

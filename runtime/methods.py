@@ -378,7 +378,6 @@ def install() -> None:
         "H": property(lambda self: ops.conj(_turned("H", self, most=2))),
         "real": property(lambda self: ops.real(self), lambda self, value: _write_part(ops.real(self), value)),
         "imag": property(lambda self: ops.imag(self), lambda self, value: _write_part(ops.imag(self), value)),
-        "is_pinned": lambda self, device=None: False,
         "is_same_size": _is_same_size,
         **indexing.METHODS, **conversion.METHODS, **copying.METHODS,
         **shared_memory.METHODS,

@@ -19,6 +19,21 @@ def _moved(x: Tensor, place: Device) -> Tensor:
     return wrap(eager.uploaded(eager.machine_at(place), on_device.on_host(data)), kind)
 
 
+def pinned(x: Tensor, place: Device) -> Tensor:
+    """A copy of a tensor of the CPU in page-locked memory."""
+    if is_pinned(x):
+        return x
+    at = on_device.eager().machine_at(place)
+    made = at.pinned.empty(x._data.shape, x._data.dtype)
+    made[...] = x._data
+    return wrap(made, x._meta)
+
+
+def is_pinned(x: Tensor) -> bool:
+    """Whether a tensor's memory is page-locked, for any of the devices that were asked for."""
+    return any(at.pinned.holds(x._data) for at in on_device.begun())
+
+
 class _Move(Function):
     """A copy on another device, whose gradient goes back to where the tensor was."""
 

@@ -10,6 +10,7 @@ there ends the process, since numbers that are none would be worse.  Everything 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +25,9 @@ from .memory import quick_address
 if TYPE_CHECKING:
     from .cuda.arrays import DeviceArray
 
+_array, _BYTE = np.ndarray, np.dtype(np.uint8)
+_new: Any = np.ndarray.__new__
+ALIGNMENT = 16  # as of passes/triton/code.py, which is not loaded here
 SPAN = 1 << 40  # bytes that the window shows at once; addresses that far apart look alike
 _NOTHING, _READ, _PRIVATE, _ANONYMOUS, _NO_RESERVE = 0, 1, 2, 0x20, 0x4000  # of mmap
 
@@ -54,9 +58,16 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 
 class OnDevice(np.ndarray):
-    """An array in a device's memory.  memory: what holds it, and goes when the last array over it does."""
+    """An array in a device's memory, made by `part` alone.
+
+    memory: what holds it, and goes when the last array over it does.  address: where the first element is, on
+    the device.  ready: the device's machine where kernels may be handed that as it is, row by row and from a
+    multiple of ALIGNMENT on; None elsewhere.
+    """
 
     memory: DeviceArray
+    address: int
+    ready: Any
 
     __array_ufunc__ = __array_function__ = _refuse
     item = tolist = tobytes = astype = fill = _refuse
@@ -65,16 +76,14 @@ class OnDevice(np.ndarray):
     # Methods in C that ask nobody.
     argmax = argmin = argpartition = argsort = partition = sort = searchsorted = nonzero = dot = _refuse
     take = put = choose = compress = repeat = byteswap = setfield = tofile = dump = dumps = _refuse
+    # And those whose views would have none of what `part` gives: `plain` and `as_view` make such.
+    reshape = transpose = ravel = flatten = squeeze = swapaxes = diagonal = getfield = _refuse
 
-    def __array_finalize__(self, of: Any) -> None:
-        if (memory := getattr(of, "memory", None)) is not None:
-            self.memory = memory
-
-    @property
-    def address(self) -> int:
-        """Where the first element is, on the device."""
-        memory = self.memory
-        return memory.address - memory.address % SPAN + quick_address(self) - _start(_NOTHING)
+    def view(self, dtype: Any) -> OnDevice:  # type: ignore[override]
+        """The same bytes as elements of another dtype.  Raises ValueError as NumPy does."""
+        found = as_view(self, plain(self).view(dtype))
+        assert found is not None
+        return found
 
     def copy(self, order: Any = "C") -> OnDevice:
         """A dense copy, on the device; it is queued."""
@@ -88,7 +97,7 @@ def _start(protection: int) -> int:
 
 def over(memory: DeviceArray) -> np.ndarray:
     """The bytes of a device's memory, for `part`."""
-    return np.ndarray((memory.nbytes,), np.uint8, window(_NOTHING), memory.address % SPAN)
+    return _array((memory.nbytes,), _BYTE, window(_NOTHING), memory.address % SPAN)
 
 
 def part(
@@ -98,8 +107,10 @@ def part(
     """An array over some of a memory's bytes, from byte `at` on.  line: what `over` made of it, which all
     arrays of it share as their base.
     """
-    made = np.ndarray.__new__(OnDevice, shape, dtype, line, at, strides)
-    made.memory = memory
+    made = _new(OnDevice, shape, dtype, line, at, strides)
+    made.memory, made.address = memory, memory.address + at
+    whole = strides is None or made.flags.c_contiguous
+    made.ready = memory.machine if whole and (not at or made.address % ALIGNMENT == 0) else None
     return made
 
 
@@ -167,6 +178,12 @@ def _found(ordinal: int) -> Device:
     place = Device("cuda", ordinal)
     eager().machine_at(place)
     return place
+
+
+def begun() -> list[Any]:
+    """The machines of the GPUs that this process has used."""
+    found = sys.modules.get(f"{__package__}.cuda.machine")
+    return [*found._machines.values()] if found is not None else []
 
 
 def on_host(data: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import KernelError
 from . import doubles, expansions, philox, special
-from .scalar import Const, Expr, Op, Scalar, cast, op
+from .scalar import Const, Expr, Op, Scalar, Size, cast, op
 from .types import kind
 
 # Spellings by kind of element type: f floating, i signed, u unsigned, b bool (types.kind).
@@ -75,7 +75,7 @@ class Word:
 
 
 def _is_untyped(letter: str, arg: Expr) -> bool:
-    return letter == "t" and isinstance(arg, Const) and arg.dtype is None
+    return letter == "t" and isinstance(arg, (Const, Size)) and arg.dtype is None
 
 
 def _intrinsic(name: str, arity: int) -> str:

@@ -25,6 +25,7 @@ from ...ir.types import Device, placed, type_of
 from ..memory_view import TypedStorage, UntypedStorage, memory_of
 from ..meta import META
 from ..meta import array as nothing
+from ..on_device import there
 from ..tensor import Tensor, tensor_of, wrap
 from . import classes
 from .archive import Archive, Source
@@ -83,11 +84,20 @@ def _typed(line: Tensor, dtype: DType) -> TypedStorage:
     return made
 
 
+def gpu_of(map_location: str | Device) -> Device | None:
+    """The GPU of that name; None for another place.  Raises DeviceError where it is not there."""
+    if placed(map_location).type != "cuda":
+        return None
+    try:
+        return there(map_location)
+    except DeviceError as error:
+        raise DeviceError(error.rule, *error.details[:-1], "use map_location='cpu'") from None
+
+
 def check_place(map_location: Place) -> None:
     """Refuse what says of no storage where it goes.  Raises ArgumentError, DeviceError."""
     if isinstance(map_location, (str, Device)):
-        if placed(map_location).type == "cuda":
-            raise DeviceError(f"there is no device {Device(map_location)} here", "use map_location='cpu'")
+        gpu_of(map_location)
     elif map_location is not None and not isinstance(map_location, Mapping) and not callable(map_location):
         raise ArgumentError(
             f"load(map_location): takes a device such as 'cpu', a dict of such or a function, not "

@@ -24,6 +24,7 @@ from ...ir.types import Device
 from .. import modes
 from ..conversion import require_cpu
 from ..creation import mapped
+from ..tensor import Parameter, Tensor
 from . import own_form, reader
 from .archive import Archive, InMemory, OnDisk, Source
 from .own_form import SavedFileError
@@ -123,6 +124,10 @@ def load(
         )
     asked = map_location, weights_only, _checked_encoding(encoding)
     try:
+        if isinstance(map_location, (str, Device)) and (place := reader.gpu_of(map_location)) is not None:
+            asked = "cpu", *asked[1:]  # and from there
+            read = _of_path(f, asked, bool(mmap)) if isinstance(f, (str, os.PathLike)) else _of_file(f, asked)
+            return _moved(read, place, {})
         if isinstance(f, (str, os.PathLike)):
             return _of_path(f, asked, bool(mmap))
         if mmap:
@@ -136,6 +141,28 @@ def load(
         raise OutOfMemoryError(
             "load(): the host has not as much memory as the file's tensors need"
         ) from error
+
+
+def _moved(found: Any, place: Device, known: dict[int, Any]) -> Any:
+    """What was read, with the tensors in dictionaries, lists, tuples and modules on a device."""
+    if id(found) in known:
+        return known[id(found)]
+    made = found
+    if isinstance(found, Parameter):
+        made = Parameter(found.detach().to(place), found.requires_grad)
+    elif isinstance(found, Tensor):
+        made = found.detach().to(place).requires_grad_(found.requires_grad)
+    elif isinstance(found, dict):
+        for key in [*found]:
+            found[key] = _moved(found[key], place, known)
+    elif isinstance(found, list):
+        found[:] = [_moved(x, place, known) for x in found]
+    elif type(found) is tuple:
+        made = tuple([_moved(x, place, known) for x in found])
+    elif hasattr(found, "_apply"):
+        found.to(place)
+    known[id(found)] = made
+    return made
 
 
 def _checked_encoding(encoding: Any) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
+import sys
+from math import prod
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from ...ir.kernel.types import NUMPY
 from ...passes.triton.code import ALIGNMENT
 from .allocator import Block
 from .machine import Machine
+
+_SIZES = {name: dtype.itemsize for name, dtype in NUMPY.items()}
 
 
 class DeviceArray:
@@ -19,21 +22,18 @@ class DeviceArray:
     ALIGNMENT, which kernels that are told where in it an operand lies take for granted.
     """
 
-    __slots__ = ("machine", "dtype", "shape", "block", "__weakref__")
+    __slots__ = ("machine", "dtype", "shape", "nbytes", "block", "address", "__weakref__")
 
     def __init__(self, machine: Machine, dtype: str, shape: tuple[int, ...]):
         self.machine, self.dtype, self.shape = machine, dtype, shape
+        self.nbytes = prod(shape) * _SIZES[dtype]
         self.block: Block = machine.allocate(self.nbytes)
-        weakref.finalize(self, machine.free, self.block).atexit = False
+        self.address = self.block.address
         assert self.address % ALIGNMENT == 0, f"the allocator gave {self.address:#x}"
 
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * NUMPY[self.dtype].itemsize
-
-    @property
-    def address(self) -> int:
-        return self.block.address
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and (block := getattr(self, "block", None)) is not None:
+            self.machine.free(block)
 
     def fill_from(self, array: np.ndarray) -> None:
         """Queue a copy of a dense array, which must stay as it is until the stream was waited for."""

@@ -94,12 +94,14 @@ class Executable:
         ]
         self._written = launches.written
         self._into = (*launches.into, *[None] * (len(launches.results) - len(launches.into)))
+        self._functions = functions
         self._steps = [self._step(part, functions) for part in launches.parts]
         self.statistics = Statistics(
             kernels=sum(isinstance(part, Launch) for part in launches.parts),
             codes=len(launches.codes),
             arena=launches.arena,
         )
+        self.alone = self._alone()
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
 
     # ---- calls
@@ -191,6 +193,32 @@ class Executable:
         self.machine.use()
         with self._named():
             return self._begun(addresses).results
+
+    def _alone(self) -> Callable[[list[int]], DeviceArray] | None:
+        """What launches the one kernel of a program of one result, given its params' addresses, sooner than
+        `queued`; None of any other program.
+        """
+        launches, machine = self.launches, self.machine
+        if len(launches.parts) != 1 or len(launches.results) != 1 or launches.arena or launches.checks:
+            return None
+        (only,), ((dtype, shape),) = launches.parts, launches.results
+        if not isinstance(only, Launch) or self._garbage is not None or self._written:
+            return None
+        function, grid = self._functions[only.code], launches.codes[only.code].grid
+        if any(function.scratch(grid)) or any(place.beyond for place in only.arguments):
+            return None
+        count, fixed, about = len(launches.params), [x.address for x in self._fixed], only.about
+        base = {"param": 0, "result": count, "constant": count + 1}
+        order = [base[place.kind] + place.at for place in only.arguments]
+        launch = machine.stream.launch
+
+        def run(addresses: list[int]) -> DeviceArray:
+            made = DeviceArray(machine, dtype, shape)
+            every = (*addresses, made.address, *fixed)
+            launch(function, grid, *[every[n] for n in order], about=about)
+            return made
+
+        return run
 
     def _begun(self, addresses: list[int], params: Sequence[DeviceArray] = ()) -> _Run:
         """Queue every step."""

@@ -25,8 +25,8 @@ EXACT = bool(host_target().quads)
 
 
 def run(path, x, optimised=None):
-    """What ONNX Runtime gives; where it has no instruction for it, and saturates sums of two products of bytes
-    (its page on quantisation says so), what ONNX's own evaluator gives.
+    """What ONNX Runtime gives; where it has no instruction for it and saturates sums of two products, as its
+    page on quantisation says, what ONNX's own evaluator gives.
     """
     found = in_runtime(path, x, optimised)
     if EXACT:

@@ -28,6 +28,7 @@ class Programs(launched_sources.Sources):
         self._launching = threading.Lock()
         self._machines: dict[Machine, None] = {}
         load, launch = Machine.functions, Stream.launch
+        Machine.SPARE = 0  # or a block that nobody has is in use
 
         def loading(machine, codes, binaries):
             for code, binary in zip(codes, binaries, strict=True):

@@ -33,3 +33,19 @@ def test_a_size_is_not_none():
         return x.reshape(-1, 2) if any([n is None for n in sizes]) or None is sizes[0] else x * 2
 
     assert recordings(checked) == 2
+
+
+def test_a_part_as_long_as_the_lesser_of_two_sizes_is_written():
+    """Whether its places are within bounds is asked of remainders by a size."""
+
+    @lamina.jit.trace(budget=None)
+    def f(x, y, v):
+        v.unsqueeze(0)[:, : x.shape[0]].reshape(-1).add_(1)
+        return lamina.randperm(max(x.shape[0], 2)).float()
+
+    for n, k, m in ((3, 8, 3), (9, 9, 9), (4, 5, 6), (7, 3, 5), (5, 6, 7)):
+        v = lamina.arange(float(m))
+        wanted = v.sum().item() + min(n, m)
+        f(lamina.zeros(n), lamina.zeros(k), v)
+        assert v.sum().item() == wanted
+    assert "KernelError" not in f.explain(), f.explain()
