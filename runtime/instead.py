@@ -8,6 +8,7 @@ from ..ir.dtypes import uint8
 from . import ops
 from .dispatch import ELSEWISE, INSTEAD
 from .meta import NoValues
+from .on_device import OnDevice, plain
 from .operand_layouts import dense_order
 from .tensor import Tensor
 
@@ -23,7 +24,8 @@ def _of_each(input: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
 
 def _in_memory(input: Tensor, **attrs: Any) -> Tensor | None:
     """as_strided of a tensor whose elements are dense in another order of its dims: of them in that order."""
-    order = None if isinstance(input._data, NoValues) else dense_order(input._data)
+    data = plain(input._data) if isinstance(input._data, OnDevice) else input._data
+    order = None if isinstance(data, NoValues) else dense_order(data)
     if order is None or order == tuple(range(input.ndim)):
         return None
     return ops.as_strided(ops.permute(input, order), **attrs)

@@ -199,6 +199,13 @@ def generalised(kernel: Kernel, name: str | None = None) -> Kernel | None:
     return _opened(kernel, axis, EXTENT)
 
 
+def may_open(kernel: Kernel, name: str) -> bool:
+    """Whether the extent of a bound kernel's axis, a local one too, could be any: no stride and no other size
+    hangs on it.
+    """
+    return _opened(kernel, next(axis for axis in kernel.axes if axis.name == name), EXTENT) is not None
+
+
 def opened(kernel: Kernel) -> tuple[Kernel, dict[str, Dim]] | None:
     """The kernel with a symbol of its own for the extent of each axis whose size was made of symbols, and
     those sizes by the new symbols; None where other numbers in it depend on them.

@@ -16,7 +16,8 @@ class Code:
     are compiled once, though their grids may differ.  parameters: Triton's types of the function's arguments,
     pointers to the kernel's inputs, then its outputs.  aligned: for each of them whether it is always a
     multiple of ALIGNMENT; the others are accessed element by element.  num_warps: of a block.  num_stages: of
-    the loads of a pipelined loop.  grid: the programs to launch.
+    the loads of a pipelined loop.  grid: the programs to launch.  numbers: of this kernel, behind the
+    pointers: what other kernels of the same text have other ones of.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Code:
     num_warps: int
     num_stages: int
     grid: int
+    numbers: tuple[int, ...] = ()
 
     def json(self) -> str:
         return json.dumps(asdict(self))
@@ -36,7 +38,7 @@ class Code:
         fields = json.loads(text)
         if not isinstance(fields, dict):
             raise ValueError("not the JSON of a code")
-        parameters, aligned = fields.get("parameters"), fields.get("aligned")
-        if not isinstance(parameters, list) or not isinstance(aligned, list):
+        lists = {name: fields.get(name) for name in ("parameters", "aligned", "numbers")}
+        if not all(isinstance(found, list) for found in lists.values()):
             raise ValueError("not the JSON of a code")
-        return cls(**fields | {"parameters": tuple(parameters), "aligned": tuple(aligned)})
+        return cls(**fields | {name: tuple(found or ()) for name, found in lists.items()})

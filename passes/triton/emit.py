@@ -10,10 +10,11 @@ data are masked: one that is out of range reads 0 and stores nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ...ir.errors import KernelError
@@ -30,22 +31,26 @@ from .combine import accumulate, assign_fold, scan_block, scan_start, scan_step
 from .defaults import default_schedule, scans_of
 from .dot import dot
 from .names import endings, entry
+from .opening import EXTENT
 from .programs import is_wide, place_program
 from .schedule import Tile, check_bound, dotted, points, serial, tiles, turns
 from .spelling import converted, literal, number, power_helper, spelled
 from .stores import store
 
+BOUND: Mapping[str, str] = MappingProxyType({})  # no axis is open
 
-def lower(kernel: Kernel, schedule: Schedule | None = None) -> str:
+
+def lower(kernel: Kernel, schedule: Schedule | None = None, opened: Mapping[str, str] = BOUND) -> str:
     """A verified, bound kernel as a Triton module.
 
-    The entry is named by `names.entry(kernel.name)`; its parameters are the buffers, as pointers.  Raises
-    KernelError for what the emitter cannot say.
+    The entry is named by `names.entry(kernel.name)`; its parameters are the buffers, as pointers, and the
+    extents of axes that are `opened`, under these names (opening.py).  Raises KernelError for what the
+    emitter cannot say.
     """
     check_bound(kernel)
     schedule = schedule or default_schedule(kernel)
     check(kernel, schedule)
-    return Emitter(kernel, schedule).module()
+    return Emitter(kernel, schedule, opened).module()
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,9 @@ class Dims:
 class Emitter:
     """Writes one @triton.jit function.  `scopes` are memo tables, one for each open loop."""
 
-    def __init__(self, kernel: Kernel, schedule: Schedule):
-        self.kernel, self.schedule = kernel, schedule
+    def __init__(self, kernel: Kernel, schedule: Schedule, opened: Mapping[str, str] = BOUND):
+        self.kernel, self.schedule, self.opened = kernel, schedule, opened
+        self.is_open = EXTENT in opened.values()
         self.head: list[str] = []  # lines of the function that come first
         self.lines: list[str] = []
         self.helpers: dict[str, str] = {}
@@ -117,7 +123,7 @@ class Emitter:
         self.scopes.pop()
 
     @contextmanager
-    def loop(self, counter: str, name: str, extent: int, step: int = 1):
+    def loop(self, counter: str, name: str, extent: int | str, step: int = 1):
         """A sequential loop; its variable is a Triton integer, as wide as the indices are."""
         self.line(f"for {counter} in range(0, {extent}, {step}):")
         self.depth += 1
@@ -195,12 +201,24 @@ class Emitter:
 
     def inside(self, axes: Iterable[str], dims: Dims) -> list[str]:
         """The tests that keep these axes' tiles within their extents, where they do not divide."""
-        tiles = dict.fromkeys(self.active[a].dim for a in axes if a in self.active)
+        tiles = dict.fromkeys(self.active[a] for a in axes if a in self.active)
         return [
-            f"({dims.spread(self.tiles[t], t)} < {self.totals[t]})"
-            for t in tiles
-            if self.totals[t] % self.sizes[t]
+            f"({dims.spread(self.tiles[tile.dim], tile.dim)} < {self.total(tile)})"
+            for tile in tiles
+            if self.totals[tile.dim] % tile.size or not self.opened.keys().isdisjoint(tile.axes)
         ]
+
+    def total(self, tile: Tile) -> str:
+        """How many points a tile's axes have, as text."""
+        total, slowest = self.totals[tile.dim], tile.axes[0]
+        if slowest not in self.opened:
+            return str(total)
+        behind = total // int(self.kernel.extents[slowest])
+        return self.opened[slowest] if behind == 1 else f"{self.opened[slowest]} * {behind}"
+
+    def covers(self, block: Along) -> bool:
+        """Whether a block is all of its axes, however long those are that are open."""
+        return 0 < self.totals[block.dim] <= block.size and block.axes[0] not in self.opened
 
     # ---- expressions
     def emit(self, expr: Expr, dims: Dims, wanted: str | None = None) -> str:
@@ -334,8 +352,7 @@ class Emitter:
     def needs_loop(self, axes: tuple[Axis, ...]) -> bool:
         """Whether values over these axes come in several steps."""
         block = self.block(axes)
-        covered = block is not None and 0 < self.totals[block.dim] <= block.size
-        return not covered or len(axes) > len(block.axes)
+        return block is None or not self.covers(block) or len(axes) > len(block.axes)
 
     def over(self, stage: Stage, body: Callable[[], Any], together: Iterable[Stage] = ()) -> None:
         """The loops of a stage's local axes around `body`; a block that covers its axes needs none.
@@ -356,7 +373,7 @@ class Emitter:
             own = [scan for scan in scans if names(scan.axes) == (axis.name,)]
             states = [scan_start(self, scan) for scan in own]
             name = self.at[axis.name]
-            with self.loop(f"{name}_start", name, int(axis.extent)):
+            with self.loop(f"{name}_start", name, self.opened.get(axis.name, int(axis.extent))):
                 for scan, state in zip(own, states, strict=True):
                     scan_step(self, scan, state)
                 self.nest(tuple(rest), block, scans, body)
@@ -372,7 +389,7 @@ class Emitter:
         """
         steps = -(-self.totals[block.dim] // block.size)
         count = steps * points(self.kernel, names(plain))
-        if not plain or count < 2:
+        if not plain or count < 2 or block.axes[0] in self.opened:
             self.nest(plain, block, [], body)
             return
         outside, tile = dict(self.active), self.tiles[block.dim]
@@ -390,10 +407,10 @@ class Emitter:
 
     def along(self, block: Along, scans: list[Fold], body: Callable[[], Any]) -> None:
         """A block, in steps if it doesn't cover its axes."""
-        outside, tile, total = dict(self.active), self.tiles[block.dim], self.totals[block.dim]
+        outside, tile, total = dict(self.active), self.tiles[block.dim], self.total(block)
         range_ = f"tl.arange(0, {block.size})" + (".to(tl.int64)" if self.wide else "")
         self.active |= dict.fromkeys(block.axes, block)
-        if 0 < total <= block.size:
+        if self.covers(block):
             if not any((block, "made") in scope for scope in self.scopes):
                 self.line(f"{tile} = {range_}")
                 self.scopes[-1][block, "made"] = tile
@@ -420,7 +437,8 @@ class Emitter:
         place_program(self)
         with self.nested(serial(self.schedule)):
             self.stages()
-        arguments = ", ".join(self.pointers[name] for name in self.kernel.buffers)
+        given = [self.pointers[name] for name in self.kernel.buffers]
+        arguments = ", ".join([*given, *self.opened.values()])
         return "\n".join(
             [
                 "import triton",

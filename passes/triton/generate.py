@@ -13,10 +13,11 @@ from ..kernels.proof import prove
 from ..kernels.residues import apart
 from ..schedules.gpu import Descriptors, Persistent
 from ..schedules.steps import Schedule, is_default
-from .code import Code
+from .code import ALIGNMENT, Code
 from .defaults import SQUARE, default_schedule
 from .emit import lower
 from .names import entry
+from .opening import opened, width
 from .schedule import check_bound, dotted, grid, num_stages, num_warps, points, precision
 from .target import ANY, Target
 
@@ -47,20 +48,28 @@ def apart_codes(
     schedule: Schedule | None = None,
     aligned: Sequence[bool] | None = None,
     target: Target = ANY,
+    opens: bool = False,
 ) -> list[Code]:
     """The codes that are launched one after another in place of a kernel, as `generate` makes one.
 
     An input gradient with strides is one for each remainder of the places: of the taps of a 3 x 3 window with
     stride 2 each place has a quarter, and a kernel of all places multiplies the others by zeros.
+
+    opens: extents of axes are to be parameters where they can be, so that kernels that differ in these alone
+    are one text (`opening.py`).
     """
     check_bound(kernel)
     proven = prove(kernel.replace(name=_UNNAMED))
     kernels = apart(proven) if is_default(schedule) else [proven]
-    return [_generate(part, schedule, aligned, target) for part in kernels]
+    return [_generate(part, schedule, aligned, target, opens) for part in kernels]
 
 
 def _generate(
-    kernel: Kernel, schedule: Schedule | None, aligned: Sequence[bool] | None, target: Target
+    kernel: Kernel,
+    schedule: Schedule | None,
+    aligned: Sequence[bool] | None,
+    target: Target,
+    opens: bool = False,
 ) -> Code:
     if is_default(schedule):
         kernel = canonical(collapsed(kernel))
@@ -68,7 +77,7 @@ def _generate(
         if aligned is not None and not all(aligned):  # descriptors are of arrays that begin where they may
             schedule = Schedule(*(s for s in schedule.steps if not isinstance(s, (Descriptors, Persistent))))
     assert schedule is not None
-    return written(schedule.applied(kernel), schedule, aligned)
+    return written(schedule.applied(kernel), schedule, aligned, opens)
 
 
 def programs_of(kernel: Kernel, target: Target = ANY) -> int:
@@ -84,24 +93,32 @@ def programs_of(kernel: Kernel, target: Target = ANY) -> int:
     return points(kernel, roles.batch) * math.prod(sides)
 
 
-def written(kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None) -> Code:
-    """The code of a kernel that is known to be sound, as it stands."""
+def written(
+    kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None, opens: bool = False
+) -> Code:
+    """The code of a kernel that is known to be sound, as it stands.  opens: as of `apart_codes`."""
     kernel = kernel.replace(name=_UNNAMED)
     dtypes = [buffer.dtype for buffer in kernel.buffers.values()]
     launched = num_warps(schedule), num_stages(schedule), grid(kernel, schedule)
-    return named(lower(kernel, schedule), entry(kernel.name), dtypes, aligned, *launched)
+    axes = opened(kernel, schedule) if opens else {}
+    numbers = [(int(kernel.extents[axis]), width(kernel, schedule)) for axis in axes]
+    text = lower(kernel, schedule, axes)
+    return named(text, entry(kernel.name), dtypes, aligned, *launched, numbers=numbers)
 
 
 def named(
     text: str, function: str, dtypes: Sequence[str], aligned: Sequence[bool] | None,
-    warps: int, stages: int, programs: int,
+    warps: int, stages: int, programs: int, numbers: Sequence[tuple[int, str]] = (),
 ) -> Code:  # fmt: skip
     """The code of a module's text, whose last function of that name gets one made from all that decides the
-    machine code.  dtypes: of its arguments.
+    machine code.  dtypes: of its arguments; numbers: those behind them, with Triton's types.
     """
     before, _, after = text.rpartition(f"def {function}(")
     parameters = tuple(POINTERS[dtype] for dtype in dtypes)
     aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
+    parameters = (*parameters, *(kind for _, kind in numbers))
+    aligned = (*aligned, *(n % ALIGNMENT == 0 for n, _ in numbers))
     decisive = [before, after, *parameters, *aligned, warps, stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
-    return Code(name, f"{before}def {name}({after}", parameters, aligned, warps, stages, programs)
+    source = f"{before}def {name}({after}"
+    return Code(name, source, parameters, aligned, warps, stages, programs, tuple([n for n, _ in numbers]))

@@ -50,7 +50,7 @@ class Launches(Manifest):
     The flags of what is checked are the last results.  codes: the distinct ones.
     """
 
-    FORMAT = 3
+    FORMAT = 4
 
     parts: tuple[Part, ...]
     codes: tuple[Code, ...]
@@ -84,18 +84,20 @@ def launch_plan(program: Program, target: Target = ANY) -> tuple[MemoryPlan, tup
     return verify(plan_memory(divided)), tuple(flags.values())
 
 
-def launch_list(program: Program, target: Target = ANY) -> tuple[Launches, tuple[np.ndarray, ...]]:
-    """The launches of a program on a target, and its constants.
+def launch_list(
+    program: Program, target: Target = ANY, opens: bool = False
+) -> tuple[Launches, tuple[np.ndarray, ...]]:
+    """The launches of a program on a target, and its constants.  opens: as of `apart_codes`.
 
     Raises GraphError, KernelError for a program that can't be planned, or whose kernels have no Triton code.
     """
     plan, checks = launch_plan(program, target)
     codes: dict[Code, int] = {}
-    parts = tuple(_parts(plan, codes, target))
+    parts = tuple(_parts(plan, codes, target, opens))
     return Launches.of(plan, parts, checks, codes=tuple(codes)), tuple(plan.program.constants.values())
 
 
-def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target) -> Iterator[Part]:
+def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target, opens: bool) -> Iterator[Part]:
     steps = plan.program.steps
     for number, step in enumerate(steps):
         yield from _moves(plan, number)
@@ -109,11 +111,11 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target) -> Iterator
             # an alias begins at any element of the array that it is a part of
             aligned = [place.start % ALIGNMENT == 0 for place in places]
             if isinstance(step, Call):
-                made = apart_codes(step.kernel, step.how, aligned, target)
+                made = apart_codes(step.kernel, step.how, aligned, target, opens)
             else:
                 made = [attention_code(step, aligned, target)]
             for code in made:
-                if len(places) != len(code.parameters):
+                if len(places) + len(code.numbers) != len(code.parameters):
                     raise GraphError(
                         f"{step.name}: a code takes the kernel's buffers", f"parameters: {code.parameters}"
                     )

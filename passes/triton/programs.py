@@ -25,12 +25,15 @@ def place_program(emitter: Emitter) -> None:
     if group(emitter.schedule) > 1:
         *counted, m, n = counted
         _grouped(emitter, m, n)
-    for name, count, tile in reversed(counted):
+    for number, (name, count, tile) in reversed([*enumerate(counted)]):
+        is_open = emitter.is_open and not number  # of the slowest there may be any number
+        place = "pid" if is_open else f"pid % {max(count, 1)}"
         if tile is None:
-            emitter.line(f"{emitter.at[name]} = pid % {max(count, 1)}")
+            emitter.line(f"{emitter.at[name]} = {place}")
         else:
-            _tile(emitter, tile, f"(pid % {max(count, 1)})")
-        emitter.line(f"pid = pid // {max(count, 1)}")
+            _tile(emitter, tile, f"({place})")
+        if not is_open:
+            emitter.line(f"pid = pid // {max(count, 1)}")
 
 
 def _grouped(emitter: Emitter, m: Counted, n: Counted) -> None:

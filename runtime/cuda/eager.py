@@ -20,7 +20,7 @@ import numpy as np
 
 from ...ir.dtypes import from_numpy_dtype
 from ...ir.errors import DeviceError, GraphError, KernelError, frames_of_ours
-from ...ir.graph import Builder
+from ...ir.graph import Builder, Value
 from ...ir.lowering import NotLowered
 from ...ir.op import REGISTRY, Op
 from ...ir.types import CPU, Device, Type, type_of
@@ -32,7 +32,8 @@ from ...passes.triton.target import ANY
 from .. import asked_for
 from ..host_parts import out_of_range
 from ..keys import spelled
-from ..on_device import OnDevice, as_view, over, part, plain, there
+from ..on_device import ALIGNMENT, OnDevice, as_view, over, part, plain, there
+from ..operand_layouts import dense_order
 from ..places import here, spell
 from ..plan import memo, remember
 from ..tensor import Tensor, wrap
@@ -45,6 +46,7 @@ STAGED = 1 << 20  # bytes up to which the host's array is copied before it is qu
 NUMBERS = 256  # that are kept on a device
 UNSEEN = 64  # flags of checked indices that are kept until somebody waits
 Arrays = Sequence[np.ndarray | None]
+Order = tuple[int, ...] | None
 
 
 def machine_at(place: Device) -> Machine:
@@ -228,7 +230,8 @@ def _warn_of_host(name: str) -> None:
 class Compiled:
     """One op on operands of given types, as a program for a device; compiled when it is first called.
 
-    It has a program for each precision of products that was asked for.
+    It has a program for each precision of products that was asked for, and for each way in which operands lie
+    that are dense with their dims in another order: a product reads a transposed factor where it is.
     """
 
     def __init__(
@@ -236,7 +239,7 @@ class Compiled:
         reference: Callable, at: Machine,
     ):  # fmt: skip
         self._what, self._outs, self._reference, self._at = (op, types, attrs), outs, reference, at
-        self._programs: dict[str, Executable | None] = {}
+        self._programs: dict[tuple[str, tuple], Executable | None] = {}
         self._launches: dict[str, Callable[[list[int]], DeviceArray]] = {}  # of those that are one alone
         self._shape, self._dtype = outs[0].shape, outs[0].dtype.numpy
 
@@ -251,25 +254,28 @@ class Compiled:
             else:
                 made = launch(addresses)
                 return part(made, over(made), self._shape, self._dtype)
-        program = self._programs.get(precision)
-        if program is None:
-            if precision not in self._programs:
-                program = self._programs[precision] = self._compiled(precision)
-            if program is None:
-                return _by_host(self._at, self._reference, self._what[0].name, *arrays)
         at = self._at
-        operands = [dense(brought(at, x)) for x in arrays if x is not None]
+        given = [None if x is None else brought(at, x) for x in arrays]
+        orders = tuple([None if x is None or x.ready else _order(x) for x in given])
+        key = precision, orders
+        program = self._programs.get(key)
+        if program is None:
+            if key not in self._programs:
+                program = self._programs[key] = self._compiled(precision, orders)
+            if program is None:
+                return _by_host(at, self._reference, self._what[0].name, *arrays)
+        operands = [x if order else dense(x) for x, order in zip(given, orders, strict=True) if x is not None]
         made = program.queued([x.address for x in operands])
         if program.launches.checks:
             note(self._at, program.launches, made[len(self._outs) :])
         results = [part(y, over(y), t.shape, t.dtype.numpy) for y, t in zip(made, self._outs, strict=False)]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _compiled(self, precision: str) -> Executable | None:
+    def _compiled(self, precision: str, orders: tuple[Order, ...]) -> Executable | None:
         """The program; None for what has no kernels."""
         try:
-            made = compiled(*self._what, (None,) * len(self._outs), precision, self._at)
-            if made is not None and made.alone is not None:
+            made = compiled(*self._what, (None,) * len(self._outs), precision, self._at, orders)
+            if made is not None and made.alone is not None and not any(orders):
                 self._launches[precision] = made.alone
             return made
         except (GraphError, KernelError):
@@ -292,19 +298,37 @@ def note(at: Machine, launches: Launches, flags: Sequence[DeviceArray]) -> None:
 
 def compiled(
     op: Op, types: tuple[Type | None, ...], attrs: Mapping[str, Any], into: tuple[int | None, ...],
-    precision: str, at: Machine,
+    precision: str, at: Machine, orders: tuple[Order, ...] = (),
 ) -> Executable | None:  # fmt: skip
     """One op as a program for a device; None for what the host would have to do.
 
-    into: for each result, the operand that it overwrites.  Raises GraphError, KernelError for what has no
-    kernels.
+    into: for each result, the operand that it overwrites.  orders: of the operands' dims in memory.
+
+    Raises GraphError, KernelError for what has no kernels.
     """
     options = Options(limits=fuse.GPU, images=0.0, precision=precision)
     with Builder(op.name) as b:
-        operands = [t and b.param(type_of(t.dtype, t.shape, CPU)) for t in types]
+        operands = [
+            t and _operand(b, t, order) for t, order in zip(types, orders or [None] * len(types), strict=True)
+        ]
         graph = b.finish(list(b.emit(op, operands, attrs).outputs))
     program = to_program(optimise(graph, options), into, ANY, options)
-    return None if program.hosts else Executable(program, at)
+    return None if program.hosts else Executable(program, at, opens=True)
+
+
+def _operand(b: Builder, kind: Type, order: Order) -> Value:
+    """A param as the array lies in memory, and from it the operand."""
+    if order is None:
+        return b.param(type_of(kind.dtype, kind.shape, CPU))
+    made = b.param(type_of(kind.dtype, tuple([kind.shape[d] for d in order]), CPU))
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return b.emit(REGISTRY["permute"], (made,), {"dims": back}).outputs[0]
+
+
+def _order(array: OnDevice) -> Order:
+    """The order of an array's dims in memory, where it is dense in another than theirs; None elsewhere."""
+    order = dense_order(plain(array))
+    return None if order is None or array.address % ALIGNMENT or order == (*range(array.ndim),) else order
 
 
 _overwriting: dict[tuple, Executable] = memo()

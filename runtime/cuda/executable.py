@@ -61,17 +61,21 @@ class Executable:
     """A program on a device, ready to run; any number of threads may call it.
 
     garbage: a byte to fill results and scratch memory with before each call, so that what is read too early
-    shows.  Raises GraphError, KernelError for a program that can't be compiled for the device, DeviceError
+    shows.  opens: batches of other sizes are to have the same machine code, which is a little slower.  Raises
+    GraphError, KernelError for a program that can't be compiled for the device, DeviceError
     where there is none.
     """
 
     _garbage: int | None = None
 
-    def __init__(self, program: Program, machine: Machine | None = None, garbage: int | None = None):
+    def __init__(
+        self, program: Program, machine: Machine | None = None, garbage: int | None = None,
+        opens: bool = False,
+    ):  # fmt: skip
         self._garbage = garbage
         start = time.perf_counter()
         machine = machine or machine_of()
-        launches, constants = launch_list(program, Target.named(machine.target))
+        launches, constants = launch_list(program, Target.named(machine.target), opens)
         self._load(launches, constants, machine)
         self.statistics.compile_seconds = time.perf_counter() - start
 
@@ -205,6 +209,7 @@ class Executable:
         if not isinstance(only, Launch) or self._garbage is not None or self._written:
             return None
         function, grid = self._functions[only.code], launches.codes[only.code].grid
+        numbers = launches.codes[only.code].numbers
         if any(function.scratch(grid)) or any(place.beyond for place in only.arguments):
             return None
         count, fixed, about = len(launches.params), [x.address for x in self._fixed], only.about
@@ -215,7 +220,7 @@ class Executable:
         def run(addresses: list[int]) -> DeviceArray:
             made = DeviceArray(machine, dtype, shape)
             every = (*addresses, made.address, *fixed)
-            launch(function, grid, *[every[n] for n in order], about=about)
+            launch(function, grid, *[every[n] for n in order], *numbers, about=about)
             return made
 
         return run
@@ -259,14 +264,15 @@ class Executable:
         stream = self.machine.stream
         if isinstance(part, Launch):
             function, grid = functions[part.code], self.launches.codes[part.code].grid
+            numbers = self.launches.codes[part.code].numbers
             # of one launch after another: they are of one stream
             spare = [DeviceArray(self.machine, "u8", (n,)) if n else None for n in function.scratch(grid)]
 
             def launch(run: _Run) -> None:
                 scratch, profile = (0 if array is None else array.address for array in spare)
                 stream.launch(
-                    function, grid, *map(run.address, part.arguments), about=part.about, scratch=scratch,
-                    profile=profile,
+                    function, grid, *map(run.address, part.arguments), *numbers, about=part.about,
+                    scratch=scratch, profile=profile,
                 )  # fmt: skip
                 if self._blocking:
                     stream.synchronize()

@@ -222,6 +222,29 @@ def test_an_op_is_one_launch_and_waits_for_nothing(fake: Fake):
 
 
 @on_fake()
+def test_batches_of_all_sizes_have_one_machine_code(fake: Fake):
+    ran = interpreted(fake)
+    layer = nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.LayerNorm(20), nn.Linear(20, 5)).cuda()
+    beside = copy.deepcopy(layer).cpu()
+    kinds = []
+    for rows in (33, 35, 41, 47, 63):  # by tiles of one size
+        x, before = lamina.randn(rows, 12), len(ran)
+        same(layer(x.cuda()).softmax(-1), beside(x).softmax(-1))
+        kinds.append(ran[before:])
+    assert all(names == kinds[0] for names in kinds) and len(kinds[0]) == 5
+    # what is no batch stands in the text, and so does one row, whose axis is left out
+    for shape in ((33, 13), (1, 12), (0, 12)):
+        x = lamina.randn(*shape)
+        same((x.cuda() * 2).exp().sum(1), (x * 2).exp().sum(1))
+    images = lamina.randn(3, 2, 7, 9)
+    for count in (2, 3):
+        x = images[:count]
+        same(nn.functional.avg_pool2d(x.cuda(), 2), nn.functional.avg_pool2d(x, 2))
+        same(x.cuda().flip(0), x.flip(0))
+        same(x.cuda().cumsum(0), x.cumsum(0))
+
+
+@on_fake()
 def test_memory_goes_with_the_last_tensor(fake: Fake):
     interpreted(fake)
     allocator = machine().allocator
