@@ -1,18 +1,21 @@
 """What the host pays for work on an NVIDIA GPU, beside torch: microseconds a call, when nothing waits.
 
-    python benchmarks/gpu_host.py [--write]
+    python benchmarks/gpu_host.py [--write] [--fake]
 
---write puts the table into benchmarks/results/gpu_host.txt.
+--write puts the table into benchmarks/results/gpu_host.txt.  --fake: without a GPU, on the tests' driver,
+which runs nothing, and without torch: what Python takes around the driver's calls (gpu_host_fake.txt).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -31,6 +34,8 @@ ADD = (
     "kernel add(x: f32[1000], y: f32[1000]) -> (z: f32[1000]) {\n  parallel i:1000\n  z[i] = (x[i] + y[i])\n}"
 )
 CALLS, ROUNDS = 200, 20
+BOTH_WAYS = "a traced x + y of the host's arrays, there and back"
+BEGUN = "GPU_HOST_ON_THE_FAKE"
 
 
 def microseconds(call: Callable[[], object], finish: Callable[[], object]) -> tuple[float, float]:
@@ -53,12 +58,21 @@ def ours() -> dict[str, Callable[[], object]]:
     launch = partial(here.stream.launch, function, code.grid, x.address, y.address, z.address)
     traced = jit.trace(lambda x, y: x + y, target="cuda")
     a, b = lamina.ones(1000), lamina.ones(1000)
-    for _ in range(3):
+    c, d = a.cuda(), b.cuda()
+    e = d.clone().requires_grad_()
+    there = jit.trace(lambda x, y: x + y)
+    for _ in range(12):
         traced(a, b)
+        there(c, d)
     return {
         "launch": launch,
         "an array made and dropped": lambda: DeviceArray(here, "f32", (1000,)),
-        "a traced x + y of the host's arrays, there and back": lambda: traced(a, b),
+        "x + y of tensors there": lambda: c + d,
+        "x * y there, to be differentiated": lambda: c * e,
+        "x.sum() there": lambda: c.sum(),
+        "x[1:] there": lambda: c[1:],
+        "a traced x + y of tensors there": lambda: there(c, d),
+        BOTH_WAYS: lambda: traced(a, b),
     }
 
 
@@ -66,12 +80,28 @@ def theirs() -> tuple[dict[str, Callable[[], object]], Callable[[], object]]:
     import torch
 
     x, y, z = (torch.zeros(1000, device="cuda") for _ in range(3))
-    a = torch.ones(1000)
+    a, e = torch.ones(1000), y.clone().requires_grad_()
     return {
         "launch": lambda: torch.add(x, y, out=z),
         "an array made and dropped": lambda: torch.empty(1000, device="cuda"),
-        "a traced x + y of the host's arrays, there and back": lambda: (a.cuda() + a.cuda()).cpu(),
+        "x + y of tensors there": lambda: x + y,
+        "x * y there, to be differentiated": lambda: x * e,
+        "x.sum() there": lambda: x.sum(),
+        "x[1:] there": lambda: x[1:],
+        "a traced x + y of tensors there": lambda: x + y,
+        BOTH_WAYS: lambda: (a.cuda() + a.cuda()).cpu(),
     }, torch.cuda.synchronize
+
+
+def on_the_fake() -> None:
+    """Begin anew on the tests' driver, where launches do nothing."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "gpu"))
+    import fake_cuda
+
+    if os.environ.get(BEGUN) is None:
+        found = fake_cuda.environment() | {BEGUN: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        os.execve(sys.executable, [sys.executable, *sys.argv], found)
+    fake_cuda.Fake().on_launch(lambda launch: 0)
 
 
 def main() -> int:
@@ -79,20 +109,29 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--fake", action="store_true")
     options = parser.parse_args()
-    here, (peers, finish) = machine(), theirs()
+    if options.fake:
+        on_the_fake()
+    here = machine()
+    peers, finish = ({}, None) if options.fake else theirs()
+    device = "the tests' driver, which runs nothing" if options.fake else here.device.name
+    beside = "" if options.fake else f" torch {version('torch')},"
     lines = [
         where(),
-        f"{here.device.name}, triton {version('triton')}, torch {version('torch')}, NumPy {np.__version__}",
-        f"  {'us a call, the least and the median':<54}{'lamina':>9}{'':>9}{'torch':>9}",
+        f"{device}, triton {version('triton')},{beside} NumPy {np.__version__}",
+        f"  {'us a call, the least and the median':<54}{'lamina':>9}"
+        + ("" if options.fake else f"{'torch':>18}"),
     ]
     for name, call in ours().items():
-        mine = microseconds(call, here.stream.synchronize)
-        peer = microseconds(peers[name], finish)
-        lines.append(f"  {name:<54}{mine[0]:>9.2f}{mine[1]:>9.2f}{peer[0]:>9.2f}{peer[1]:>9.2f}")
+        times = [*microseconds(call, here.stream.synchronize)]
+        if peers:
+            times += microseconds(peers[name], finish)
+        lines.append(f"  {name:<54}" + "".join(f"{time:>9.2f}" for time in times))
     print("\n".join(lines))
     if options.write:
-        (RESULTS / "gpu_host.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        name = "gpu_host_fake.txt" if options.fake else "gpu_host.txt"
+        (RESULTS / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0
 
 

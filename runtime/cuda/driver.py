@@ -527,6 +527,34 @@ class Event:
         )
 
 
+class Graph:
+    """What `work` puts into a stream, to be put there again by one call.  Nothing runs while it is made.
+
+    work: launches, copies within the device and fillings, on memory that is there as long as the graph is.
+    Raises DeviceError for anything else.
+    """
+
+    def __init__(self, stream: Stream, work: Callable[[], object]):
+        device, mode = stream.device, _api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        device.call("begin a capture", _api.cuStreamBeginCapture, stream._handle, mode)
+        try:
+            work()
+        except BaseException:
+            _api.cuStreamEndCapture(stream._handle)
+            raise
+        taken = device.call("end a capture", _api.cuStreamEndCapture, stream._handle)
+        try:
+            self._handle = device.call("make a graph", _api.cuGraphInstantiate, taken, 0)
+        finally:
+            device.call("drop a captured graph", _api.cuGraphDestroy, taken)
+        self.device = device
+        _close_at_death(self, device, _api.cuGraphExecDestroy, self._handle)
+
+    def launch(self, stream: Stream) -> None:
+        """Put all of it into a stream."""
+        self.device.queue("launch a graph", _api.cuGraphLaunch, self._handle, stream._handle)
+
+
 class Function:
     """A kernel that is loaded.  threads: of a block.  shared: bytes of shared memory that a block has."""
 

@@ -26,6 +26,7 @@ from ...ir.op import REGISTRY, Op
 from ...ir.types import CPU, Device, Type, type_of
 from ...passes.graphs import fuse
 from ...passes.pipeline import Options, optimise, to_program
+from ...passes.programs.program import is_on_host
 from ...passes.triton.generate import POINTERS
 from ...passes.triton.launches import Launches
 from ...passes.triton.target import ANY
@@ -313,7 +314,7 @@ def compiled(
         ]
         graph = b.finish(list(b.emit(op, operands, attrs).outputs))
     program = to_program(optimise(graph, options), into, ANY, options)
-    return None if program.hosts else Executable(program, at, opens=True)
+    return None if any(map(is_on_host, program.steps)) else Executable(program, at, opens=True)
 
 
 def _operand(b: Builder, kind: Type, order: Order) -> Value:

@@ -40,12 +40,16 @@ Given = np.ndarray | DeviceArray
 
 
 @dataclass
-class _Run:
-    """One call: where its memory is, by kind of place, and the arrays that hold it."""
+class Run:
+    """One call: where its memory is, by kind of place, and the arrays that hold it.
+
+    own: those that neither the caller gave nor gets.
+    """
 
     params: Sequence[DeviceArray]
     results: list[DeviceArray]
     bases: dict[str, list[int]]
+    own: list[DeviceArray]
 
     def address(self, place: Place) -> int:
         if place.kind == "arena":
@@ -172,7 +176,7 @@ class Executable:
         except DeviceError as error:
             raise type(error)(error.rule, *error.details, f"in: {self.launches.name}") from error
 
-    def _queued(self, arrays: Sequence[Given]) -> _Run:
+    def _queued(self, arrays: Sequence[Given]) -> Run:
         """Queue the copies of the params and every step."""
         machine, launches = self.machine, self.launches
         machine.use()
@@ -225,21 +229,25 @@ class Executable:
 
         return run
 
-    def _begun(self, addresses: list[int], params: Sequence[DeviceArray] = ()) -> _Run:
-        """Queue every step."""
+    def run_at(self, addresses: list[int], params: Sequence[DeviceArray] = ()) -> Run:
+        """A call on params at those addresses, with memory for its results and what lies between."""
         machine, launches = self.machine, self.launches
         results = [  # what overwrites a param has no memory of its own
             DeviceArray(machine, dtype, shape if at is None else (0,))
             for (dtype, shape), at in zip(launches.results, self._into, strict=True)
         ]
         arena = DeviceArray(machine, "u8", (launches.arena,))
-        if self._garbage is not None:
-            for made in (*results, arena):
-                machine.stream.fill(made.address, self._garbage, made.nbytes)
-        run = _Run(params, results, {
+        return Run(params, results, {
             "param": addresses, "result": [x.address for x in results],
             "constant": [x.address for x in self._fixed], "arena": [arena.address],
-        })  # fmt: skip
+        }, [arena])  # fmt: skip
+
+    def _begun(self, addresses: list[int], params: Sequence[DeviceArray] = ()) -> Run:
+        """Queue every step."""
+        run = self.run_at(addresses, params)
+        if self._garbage is not None:
+            for made in (*run.results, *run.own):
+                self.machine.stream.fill(made.address, self._garbage, made.nbytes)
         for step in self._steps:
             step(run)
         return run
@@ -260,7 +268,7 @@ class Executable:
     # ---- steps
     def _step(
         self, part: Launch | Move | OnHost | Check, functions: Sequence[Function]
-    ) -> Callable[[_Run], None]:
+    ) -> Callable[[Run], None]:
         stream = self.machine.stream
         if isinstance(part, Launch):
             function, grid = functions[part.code], self.launches.codes[part.code].grid
@@ -268,7 +276,7 @@ class Executable:
             # of one launch after another: they are of one stream
             spare = [DeviceArray(self.machine, "u8", (n,)) if n else None for n in function.scratch(grid)]
 
-            def launch(run: _Run) -> None:
+            def launch(run: Run) -> None:
                 scratch, profile = (0 if array is None else array.address for array in spare)
                 stream.launch(
                     function, grid, *map(run.address, part.arguments), *numbers, about=part.about,
@@ -285,7 +293,7 @@ class Executable:
             return lambda run: look(*self._fetched(run, part.inputs))
         _, compute = op_of(part)
 
-        def on_host(run: _Run) -> None:
+        def on_host(run: Run) -> None:
             results = compute(*self._fetched(run, part.inputs))
             for view, result in zip(part.outputs, results, strict=True):
                 array = np.ascontiguousarray(result, NUMPY[view.dtype]).reshape(view.shape)
@@ -294,7 +302,7 @@ class Executable:
 
         return on_host
 
-    def _fetched(self, run: _Run, views: Sequence[View | None]) -> list[np.ndarray | None]:
+    def _fetched(self, run: Run, views: Sequence[View | None]) -> list[np.ndarray | None]:
         """Arrays of the host with what those places hold, once it is there."""
         found = [None if view is None else np.empty(view.shape, NUMPY[view.dtype]) for view in views]
         for view, array in zip(views, found, strict=True):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
+from weakref import WeakKeyDictionary
 
 import launched_sources  # sets TRITON_INTERPRET: before anything else that could import triton
 from fake_cuda import Fake, Launch
 from watched_memory import watch
 
-from lamina.runtime.cuda.driver import Stream
+from lamina.runtime.cuda.driver import Graph, Stream
 from lamina.runtime.cuda.machine import Machine
 
 
@@ -27,6 +28,7 @@ class Programs(launched_sources.Sources):
         self._now: list[tuple[int, int]] = []
         self._launching = threading.Lock()
         self._machines: dict[Machine, None] = {}
+        self._captured: int | None = None  # launches of the graph that is being made
         load, launch = Machine.functions, Stream.launch
         Machine.SPARE = 0  # or a block that nobody has is in use
 
@@ -37,18 +39,40 @@ class Programs(launched_sources.Sources):
             return load(machine, codes, binaries)
 
         def launching(stream, *arguments, **keywords):
+            if self._captured is not None:
+                self._captured += 1
+                return launch(stream, *arguments, **keywords)
             with self._launching:  # of several threads' launches the first noted is the first queued
-                blocks = [b for machine in self._machines for b in [*machine.allocator._live]]
-                live = [(b.address, b.nbytes) for b in blocks if b.nbytes]
-                self._blocks[fake.stream(stream.handle)].append(live)
+                self._blocks[fake.stream(stream.handle)].append(self._live())
                 try:
                     launch(stream, *arguments, **keywords)
                 except BaseException:
                     self._blocks[fake.stream(stream.handle)].pop()
                     raise
 
+        begin, again = Graph.__init__, Graph.launch
+        counts: WeakKeyDictionary[Graph, int] = WeakKeyDictionary()
+
+        def capturing(graph, stream, work):  # what is captured does not run
+            self._captured = 0
+            try:
+                begin(graph, stream, work)
+                counts[graph] = self._captured
+            finally:
+                self._captured = None
+
+        def replaying(graph, stream):
+            with self._launching:
+                self._blocks[fake.stream(stream.handle)].extend([self._live()] * counts[graph])
+                again(graph, stream)
+
         Machine.functions, Stream.launch = loading, launching
+        Graph.__init__, Graph.launch = capturing, replaying
         watch(lambda: self._now)
+
+    def _live(self) -> list[tuple[int, int]]:
+        blocks = [b for machine in self._machines for b in [*machine.allocator._live]]
+        return [(b.address, b.nbytes) for b in blocks if b.nbytes]
 
     def _launched(self, launch: Launch) -> None:
         self._now = self._blocks[launch.stream].popleft()

@@ -129,9 +129,15 @@ typedef struct Stream {
     int capture, broken;  /* 1 + the mode while it is captured; whether that failed */
     pthread_t capturing;
     Op *head, *tail;
+    Op *taken, *last;     /* what it was given while it is captured */
 } Stream;
 
-enum { CONTEXT = 0x11CC, EVENT = 0x22EE, FUNCTION = 0x33FF, MODULE = 0x4400, STREAM = 0x5555, DEAD = 0xDEAD };
+typedef struct Graph {    /* and what runs it again, which has a copy */
+    int magic, device;
+    Op *head;
+} Graph;
+
+enum { GRAPH = 0x6611, EXEC = 0x7722, CONTEXT = 0x11CC, EVENT = 0x22EE, FUNCTION = 0x33FF, MODULE = 0x4400, STREAM = 0x5555, DEAD = 0xDEAD };
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static __thread Context *current;
@@ -165,7 +171,8 @@ static long live_streams, live_events, live_modules, live_host, live_device;
     X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime) \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
     X(cuFuncSetCacheConfig) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuFuncLoad) \
-    X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)
+    X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
+    X(cuGraphDestroy) X(cuGraphExecDestroy)
 
 #define NAMED(f) CALL_##f,
 enum { FUNCTIONS(NAMED) CALLS };
@@ -244,16 +251,51 @@ static int is_arena(Address a) { return a >= (Address)arena && a < (Address)aren
 
 /* ---- the queues ----------------------------------------------------------------------------------------- */
 
-static Op *append(Stream *s, Kind kind) {
-    Op *op = calloc(1, sizeof *op);
-    op->kind = kind;
+static Op *append_this(Stream *s, Op *op) {
     op->device = s->device;
     op->serial = ++fake_serials;
-    if (s->capture) return op;  /* it is not to run, and a graph that could is not made here */
+    if (s->capture) {  /* it is not to run but by a graph */
+        *(s->last ? &s->last->next : &s->taken) = op;
+        s->last = op;
+        return op;
+    }
     *(s->tail ? &s->tail->next : &s->head) = op;
     s->tail = op;
     patience = 0;
     return op;
+}
+
+static Op *append(Stream *s, Kind kind) {
+    Op *op = calloc(1, sizeof *op);
+    op->kind = kind;
+    return append_this(s, op);
+}
+
+static Op *copy_of(const Op *op) {
+    Op *made = malloc(sizeof *made);
+    *made = *op;
+    made->next = NULL;
+    if (op->snapshot) {
+        size_t size = (size_t)op->function->nbytes + 1;
+        made->snapshot = memcpy(malloc(size), op->snapshot, size);
+        made->launch.bytes = made->snapshot;
+    }
+    return made;
+}
+
+static Op *copies_of(const Op *op) {
+    Op *head = NULL, **last = &head;
+    for (; op; op = op->next, last = &(*last)->next) *last = copy_of(op);
+    return head;
+}
+
+static void drop(Op *op) {
+    while (op) {
+        Op *next = op->next;
+        free(op->snapshot);
+        free(op);
+        op = next;
+    }
 }
 
 static int is_runnable(Stream *s) {
@@ -1017,7 +1059,7 @@ static Result cuFuncLoad(Function *f) {
     return SUCCESS;
 }
 
-/* -- a capture ends with no graph: what was captured is seen to be allowed, and thrown away -- */
+/* -- a captured stream's work is a graph; a launch of it puts a copy of it all into a stream -- */
 
 static Result cuStreamBeginCapture(Stream *s, int mode) {
     ENTER(cuStreamBeginCapture);
@@ -1035,7 +1077,57 @@ static Result cuStreamEndCapture(Stream *s, void **graph) {
     if (!s->capture) return INVALID_VALUE;
     *graph = NULL;
     s->capture = 0;
-    return s->broken ? CAPTURE_INVALIDATED : SUCCESS;
+    Op *taken = s->taken;
+    s->taken = s->last = NULL;
+    if (s->broken) return drop(taken), CAPTURE_INVALIDATED;
+    Graph *made = calloc(1, sizeof *made);
+    made->magic = GRAPH, made->device = s->device, made->head = taken;
+    *graph = made;
+    return SUCCESS;
+}
+
+static Result cuGraphInstantiateWithFlags(Graph **out, Graph *graph, unsigned long long flags) {
+    ENTER(cuGraphInstantiateWithFlags);
+    NEEDS_CONTEXT;
+    VALID(graph, GRAPH);
+    UNSAFE;
+    if (flags) return INVALID_VALUE;
+    Graph *made = calloc(1, sizeof *made);
+    made->magic = EXEC, made->device = graph->device, made->head = copies_of(graph->head);
+    *out = made;
+    return SUCCESS;
+}
+
+static Result cuGraphLaunch(Graph *exec, Stream *s) {
+    ENTER(cuGraphLaunch);
+    NEEDS_CONTEXT;
+    VALID(exec, EXEC);
+    VALID(s, STREAM);
+    SAME_DEVICE(exec, s);
+    for (Op *op = exec->head; op; op = op->next) {
+        Op *made = append_this(s, copy_of(op));
+        made->launch.stream = (unsigned long long)s->number;
+    }
+    return SUCCESS;
+}
+
+static Result destroyed(Graph *graph, int kind) {
+    NEEDS_CONTEXT;
+    VALID(graph, kind);
+    graph->magic = DEAD;
+    drop(graph->head);
+    graph->head = NULL;
+    return SUCCESS;
+}
+
+static Result cuGraphDestroy(Graph *graph) {
+    ENTER(cuGraphDestroy);
+    return destroyed(graph, GRAPH);
+}
+
+static Result cuGraphExecDestroy(Graph *exec) {
+    ENTER(cuGraphExecDestroy);
+    return destroyed(exec, EXEC);
 }
 
 static Result cuStreamIsCapturing(Stream *s, int *status) {

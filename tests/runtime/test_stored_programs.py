@@ -90,7 +90,7 @@ def test_stored_launches_that_are_no_good_are_forgotten():
         b"nonsense",
         disk.pack(b"[" * 100_000),
         disk.pack(text[:-1]),
-        disk.pack(text.replace(b"[3,", b"[2,", 1)),
+        disk.pack(text.replace(b"[4,", b"[3,", 1)),
         disk.pack(text.replace(b'"f32"', b'"f99"')),
     ):
         cache.put(name, data)
