@@ -85,10 +85,12 @@ def _holding(make: Callable) -> Callable:
         if OPEN or (CHANGED and (local.watched or local.inference or local.device is not None)):
             return make(*args, **kwargs)
         values = (*args, *kwargs.values()) if kwargs else args
+        key: tuple | None = (values, *map(type, values), *kwargs)
         try:
-            key = (values, *map(type, values), *kwargs)
             known = held.get(key)
-        except TypeError:  # a list, say
+        except TypeError:  # a list, say; what is made of it may fail, and is not to tell of this
+            key = known = None
+        if key is None:
             return make(*args, **kwargs)
         if not known:
             made = make(*args, **kwargs)

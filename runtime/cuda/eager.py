@@ -178,6 +178,8 @@ def kernel(
     reference: what computes it on the host.
     """
     at = machine_at(outs[0].device)
+    if op.traits.copies:
+        return partial(_reshaped, outs[0].shape)
     if op.traits.view:
         return partial(_viewed, reference)
     if op.name in ("empty", "empty_like"):
@@ -202,18 +204,27 @@ def is_of_host(op: Op, types: Sequence[Type | None], outs: Sequence[Type]) -> bo
     )
 
 
+def _reshaped(shape: tuple[int, ...], x: OnDevice) -> OnDevice:
+    """The view of an array in another shape; of a copy, where its strides allow none."""
+    try:
+        found = np.reshape(plain(x), shape, copy=False)
+    except ValueError:
+        x = copied(x)
+        found = np.reshape(plain(x), shape)
+    made = as_view(x, found)
+    assert made is not None
+    return made
+
+
 def _viewed(reference: Callable, x: OnDevice, *rest: Any) -> Any:
-    """The views that NumPy makes of an array; of a copy, where its strides allow none."""
-    for base in (x, None):
-        if base is None:
-            x = copied(x)
-        found = reference(plain(x), *rest)
-        if isinstance(found, tuple):
-            return tuple([as_view(x, y) for y in found])
-        made = as_view(x, found)
-        if made is not None:
-            return made
-    raise DeviceError(f"no view of an array {x.shape} came of {reference}")
+    """The views that NumPy makes of an array."""
+    found = reference(plain(x), *rest)
+    if isinstance(found, tuple):
+        return tuple([as_view(x, y) for y in found])
+    made = as_view(x, found)
+    if made is None:
+        raise DeviceError(f"no view of an array {x.shape} came of {reference}")
+    return made
 
 
 def _by_host(at: Machine, reference: Callable, name: str, *arrays: Any) -> Any:
