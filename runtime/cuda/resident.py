@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 import numpy as np
 
 from ...ir.kernel.types import NUMPY
+from ...ir.locks import fork_safe_lock
 from ...passes.programs.memory_plan import Move
 from ...passes.triton.launches import Launch
 from ..on_device import OnDevice, on_host, over, part, write_over
@@ -82,7 +82,7 @@ class Replay:
     """
 
     def __init__(self, program: Resident):
-        self._program, self._turn = program, threading.Lock()
+        self._program, self._turn = program, fork_safe_lock()
         self._stays = [True] * len(program.launches.params)
         self._last: list[int] | None = None  # the addresses of the call before
         self._calls = self._graphs = 0
