@@ -148,6 +148,16 @@ def dense(array: OnDevice) -> OnDevice:
     return array if array.ready is not None or not array.size else copied(array)
 
 
+def ready(at: Machine, arrays: Sequence[Any]) -> list[int] | None:
+    """The addresses of arrays that kernels may all be handed as they are; None where one is not so."""
+    addresses = []
+    for x in arrays:
+        if type(x) is not OnDevice or x.ready is not at:
+            return None
+        addresses.append(x.address)
+    return addresses
+
+
 def brought(at: Machine, array: np.ndarray) -> OnDevice:
     """An operand on the device, to be read: those of no dims, and indices, may have stayed on the host.
 
@@ -257,16 +267,11 @@ class Compiled:
 
     def __call__(self, *arrays: Any) -> Any:
         precision = asked_for.precision()
-        if (launch := self._launches.get(precision)) is not None:
-            at, addresses = self._at, []
-            for x in arrays:
-                if type(x) is not OnDevice or x.ready is not at:
-                    break
-                addresses.append(x.address)
-            else:
-                made = launch(addresses)
-                return part(made, over(made), self._shape, self._dtype)
         at = self._at
+        launch = self._launches.get(precision)
+        if launch is not None and (addresses := ready(at, arrays)) is not None:
+            made = launch(addresses)
+            return part(made, over(made), self._shape, self._dtype)
         given = [None if x is None else brought(at, x) for x in arrays]
         orders = tuple([None if x is None or x.ready else _order(x) for x in given])
         key = precision, orders

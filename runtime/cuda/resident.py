@@ -14,7 +14,7 @@ from ...passes.triton.launches import Launch
 from ..on_device import OnDevice, on_host, over, part, write_over
 from .arrays import DeviceArray
 from .driver import Graph
-from .eager import brought, dense, note, uploaded
+from .eager import brought, dense, note, ready, uploaded
 from .executable import Executable, Run
 
 GRAPHS = os.environ.get("LAMINA_CUDA_GRAPHS", "0") not in ("", "0")
@@ -34,6 +34,9 @@ class Resident(Executable):
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """The results: new arrays, or the params that they were written over."""
+        if self.alone is not None and (addresses := ready(self.machine, arrays)) is not None:
+            only = self.alone(addresses)
+            return (part(only, over(only), only.shape, NUMPY[only.dtype]),)
         launches = self.launches
         given = [dense(brought(self.machine, x)) for x in arrays]
         for at in self._written:
