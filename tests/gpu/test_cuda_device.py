@@ -21,9 +21,11 @@ from lamina.runtime.cuda.driver import Device, Driver
 from lamina.runtime.cuda.machine import machine
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernel"))
+from device_records import check_part
 from probes import PROBES
 
 pytestmark = pytest.mark.cuda
+PARTS = 24
 
 
 @pytest.fixture(scope="module")
@@ -282,3 +284,8 @@ def test_a_kernel_that_reads_where_nothing_is_loses_its_process_and_is_named(dev
     said = said_by(read_where_nothing_is)
     assert "ILLEGAL_ADDRESS" in said and "an op of the user's" in said, said
     assert said_by(use_device) == "went well"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_records_on_tensors_of_the_device(device, part):
+    assert check_part(part, PARTS) > 20
