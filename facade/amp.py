@@ -251,7 +251,9 @@ class GradScaler:
             raise GradError("GradScaler: unscale_() is called after step()")
         if id(optimizer) in self._found:
             raise GradError("GradScaler: unscale_() was called on this optimizer since the last update()")
-        overflowed, grads = False, []
+        overflowed: bool = False
+        grads: list[Tensor] = []
+        infinite: dict[Any, Any] = {}  # elements of the gradients on each GPU, which is waited for once
         for group in optimizer.param_groups:
             grads += [p.grad for p in group["params"] if p.grad is not None]
         if any(g.dtype is float16 for g in grads):
@@ -260,14 +262,14 @@ class GradScaler:
             )
         with no_grad():
             inverse = 1.0 / self._scale.double()
-            there = [g for g in grads if g.is_cuda]  # which are waited for once
             for g in grads:
-                overflowed = overflowed or not (g.is_cuda or bool(g.isfinite().all()))
-            if there and not overflowed:
-                counts = [(~g.isfinite()).sum() for g in there]
-                overflowed = bool(sum(counts[1:], counts[0]) != 0)
+                if g.is_cuda:
+                    infinite[g.device] = (~g.isfinite()).sum() + infinite.get(g.device, 0)
+                else:
+                    overflowed = overflowed or not bool(g.isfinite().all())
             for g in grads:
                 g.mul_(inverse.to(g.dtype))
+            overflowed = overflowed or any([bool(count) for count in infinite.values()])
         if grads:
             self._found[id(optimizer)] = overflowed
 

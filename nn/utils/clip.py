@@ -34,6 +34,7 @@ def get_total_norm(
     total = _norm_by_parts(found, float(norm_type)) if any([x._compound for x in found]) else None
     if total is None:
         norms = [ops.linalg_vector_norm(x, float(norm_type)) for x in found]
+        norms = [_beside(x, norms[0]) for x in norms]
         total = ops.linalg_vector_norm(ops.stack(norms), float(norm_type))
     if error_if_nonfinite and not bool(ops.isfinite(total)):
         raise GradError(
@@ -62,6 +63,11 @@ def _norm_by_parts(tensors: list[Tensor], p: float) -> Tensor | None:
     return ops.linalg_vector_norm(ops.stack(norms), p)
 
 
+def _beside(x: Tensor, other: Tensor) -> Tensor:
+    """A tensor on the device of another, of which networks may have several."""
+    return x.to(other.device) if (x.is_cuda or other.is_cuda) and x.device != other.device else x
+
+
 def _whole(x: Tensor) -> Tensor:
     return x.full_tensor() if x._compound else x
 
@@ -73,7 +79,7 @@ def clip_grads_with_norm_(
     with no_grad():
         scale = (float(max_norm) / (_whole(total_norm) + 1e-6)).clamp(max=1.0)
         for grad in _gradients(parameters):
-            grad.mul_(scale)
+            grad.mul_(_beside(scale, grad))
 
 
 def clip_grad_norm_(

@@ -124,9 +124,9 @@ def load(
         )
     asked = map_location, weights_only, _checked_encoding(encoding)
     try:
-        if isinstance(map_location, (str, Device)) and (place := reader.gpu_of(map_location)) is not None:
-            asked = "cpu", *asked[1:]  # and from there
-            read = _of_path(f, asked, bool(mmap)) if isinstance(f, (str, os.PathLike)) else _of_file(f, asked)
+        place = reader.gpu_of(map_location) if isinstance(map_location, (str, Device)) else None
+        if place is not None:
+            read = load(f, "cpu", weights_only=weights_only, mmap=mmap, encoding=encoding)
             return _moved(read, place, {})
         if isinstance(f, (str, os.PathLike)):
             return _of_path(f, asked, bool(mmap))
@@ -147,7 +147,7 @@ def _moved(found: Any, place: Device, known: dict[int, Any]) -> Any:
     """What was read, with the tensors in dictionaries, lists, tuples and modules on a device."""
     if id(found) in known:
         return known[id(found)]
-    made = found
+    made = known[id(found)] = found  # at once, as what holds others may hold itself
     if isinstance(found, Parameter):
         made = Parameter(found.detach().to(place), found.requires_grad)
     elif isinstance(found, Tensor):

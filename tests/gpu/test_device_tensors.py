@@ -16,7 +16,7 @@ from fake_cuda import Fake, on_fake
 
 import lamina
 from lamina import nn, optim
-from lamina.ir.errors import ArgumentError, DeviceError, DimError
+from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from lamina.runtime.cuda.machine import machine
 from lamina.runtime.on_device import OnDevice
 
@@ -355,6 +355,39 @@ def test_tensors_of_a_device_are_kept_and_copied(fake: Fake):
     assert model.weight.is_cuda
     same(model.weight, loaded["model"]["weight"])
     assert copy.deepcopy(model).weight.is_cuda and model.cpu().weight.is_cpu
+    itself: list = [{"x": x, "again": x}]
+    itself.append(itself)
+    there = lamina.load(written(itself), map_location="cuda")
+    assert there[1] is there and there[0]["x"] is there[0]["again"] and there[0]["x"].is_cuda
+    with pytest.raises(ArgumentValueError, match="must be a file path"):
+        lamina.load(written(x), map_location="cuda", mmap=True)
+
+
+def written(value: object) -> io.BytesIO:
+    """What `save` made of a value, to be read."""
+    made = io.BytesIO()
+    lamina.save(value, made)
+    made.seek(0)
+    return made
+
+
+@on_fake(devices=2)
+def test_gradients_on_two_devices_are_unscaled_and_clipped_together(fake: Fake):
+    interpreted(fake)
+    params = [nn.Parameter(lamina.ones(3, device=f"cuda:{i}")) for i in (0, 1)]
+    optimizer = lamina.optim.SGD(params, lr=0.5)
+    scaler = lamina.amp.GradScaler("cuda", init_scale=4.0)
+    for last, left in ((1.0, 0.75), (float("inf"), 0.75)):
+        for p, g in zip(params, (4.0, 4.0 * last), strict=True):
+            p.grad = lamina.full((3,), g, device=p.device)
+        scaler.unscale_(optimizer)
+        if last == 1.0:
+            norm = nn.utils.clip_grad_norm_(params, 6.0**0.5 / 2)
+            assert norm.item() == pytest.approx(6.0**0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        for p in params:
+            np.testing.assert_allclose(p.detach().cpu().numpy(), [left] * 3, rtol=1e-5)
 
 
 @on_fake()
