@@ -45,7 +45,8 @@ from ..schedules.steps import (
 from ..schedules.target import Target
 
 ROW_SUMS = 16  # of a tile along a row, at most
-TALL_SUMS = 24  # of one over an image's rows, at least
+WIDE = 32  # registers, of which tiles hold so many sums that weights are read seldom
+STREAMED = 16  # bytes of weights in a cycle, where they are read often
 SHORT_ROW = 8  # places, which fill no tile along a row
 DEEP = 128  # channels, of which a panel of the weight is too large for the nearest cache
 UNIT = 56  # places of an image in a unit of work, about
@@ -193,9 +194,10 @@ def register_tile(kernel: Kernel, roles: Convolution, blocks: int, target: Targe
     A step of the sum takes an addition to each accumulator, two a cycle, but not less than the four cycles
     after which the next can follow; and one load for each place and vector of weights, two a cycle.  More
     than 16 accumulators spill, as LLVM loads the numbers of the next steps early: 14 ran at 262 GF/s and
-    28 at 180 on one Zen 5 core.
+    28 at 180 on one Zen 5 core.  Where tiles are small weights come from the second cache again and again.
     """
     registers = target.registers
+    weights = target.lanes * 4 / STREAMED if registers < WIDE else 0.0
     sizes = [int(kernel.extents[axis]) for axis in roles.places]
     best: tuple[float, Tile] | None = None
     for vectors in (1,) if roles.depthwise else (4, 3, 2, 1):
@@ -207,7 +209,7 @@ def register_tile(kernel: Kernel, roles: Convolution, blocks: int, target: Targe
                 continue
             tiles = prod(-(-n // t) for n, t in zip(sizes, places, strict=True)) * blocks // vectors
             loads = (size * 2 if roles.depthwise else size + vectors) / 2
-            cycles = tiles * (max(size * vectors / 2, loads, 4) + 0.5)
+            cycles = tiles * (max(size * vectors / 2, loads, vectors * weights, 4) + 0.5)
             if best is None or cycles < best[0]:
                 best = cycles, Tile(dict(zip(roles.places, places, strict=True)), vectors)
     assert best is not None
@@ -221,10 +223,12 @@ def _place_of_images(kernel: Kernel, roles: Convolution, target: Target) -> Axis
     128 channels to 512 on 28 x 28, batch 8: 177 GF/s in place of 164, 1024 to 256 on 14 x 14 167 in place of
     157 (an Intel Xeon with AMX, one thread, 2026-11-28).  On a Zen 5 core 256 to 1024 and back on 14 x 14 246
     in place of 202, 160 to 960 on 7 x 7 250 and 210; fewer channels are as quick, or 3 % quicker, along rows.
+    With half of the registers, whose tiles are short, 96 to 576 and back on 14 x 14 run at 84 GF/s in place of
+    60, 64 to 256 and back on 56 x 56 at 78 and 50 (EPYC "Zen 4", AVX2, one thread, 2026-11-30).
     """
     channels, row = int(kernel.buffers[roles.weight].shape[CHANNEL]), int(kernel.extents[roles.places[-1]])
     more = target.core.sums > ROW_SUMS or channels >= DEEP or row < SHORT_ROW  # or rows are as good
-    if not (roles.is_pointwise and more and target.registers > TALL_SUMS):
+    if not (roles.is_pointwise and (more or target.registers < WIDE)):
         return None
     flat = collapsed(kernel)
     places = [axis for axis in flat.parallel if axis.name in roles.places]
@@ -238,17 +242,15 @@ def _place_of_images(kernel: Kernel, roles: Convolution, target: Target) -> Axis
 def _tall_tile(place: Axis, blocks: int, weight: int, target: Target) -> Tile:
     """The tile of places of a whole image that takes least: a product of matrices.
 
-    weight: bytes of all of it.  The panels of one from afar are small, so that two of them stay near.
+    weight: bytes of all of it.  The panels of one from afar are small, so that two of them stay near.  With few
+    registers 6 x 2 run at 80 GF/s, 4 x 3 at 57, 12 x 1 at 58 and 3 x 4 at 45 (as above).
     """
     height, core = int(place.extent), target.core
-    sums = max(core.sums, TALL_SUMS)
     most = SHARE * core.cache * blocks // weight if is_far(weight, target) else blocks
-    fits = [
-        (rows, vectors)
-        for vectors in (4, 3, 2, 1)
-        if blocks % vectors == 0 and vectors <= max(1, most)
-        for rows in range(1, min(height, sums // vectors) + 1)
-    ]
+    counts = [n for n in (4, 3, 2, 1) if blocks % n == 0 and n <= max(1, most)]
+    if target.registers < WIDE:
+        counts = [next(n for n in (2, 3, 1) if blocks % n == 0)]
+    fits = [(rows, n) for n in counts for rows in range(1, min(height, target.sums // n) + 1)]
     rows, vectors = min(fits, key=lambda tile: of_tiles(height, blocks, tile, core))
     return Tile({place.name: rows}, vectors)
 
