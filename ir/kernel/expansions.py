@@ -30,7 +30,11 @@ _EXP = (1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-
 def _reduced(x: Expr) -> tuple[Expr, Expr]:
     """n and r with x = n ln 2 + r, |r| <= ln(2)/2; ln 2 is taken in two parts, so that r has all its bits."""
     n = op("round", x * 1.44269504)
-    return n, op("fma", n, -1.42860677e-6, op("fma", n, -6.93145752e-1, x))
+    return n, _rest(x, n)
+
+
+def _rest(x: Expr, n: Expr) -> Expr:
+    return op("fma", n, -1.42860677e-6, op("fma", n, -6.93145752e-1, x))
 
 
 # Where a power is 0 its exponent is far below those of subnormal numbers: an instruction that rounds one to 0
@@ -42,6 +46,37 @@ def exp(x: Expr) -> Expr:
     """2^n * p(r), x = n ln 2 + r.  0.86 ulp.  The clamp keeps n small."""
     n, r = _reduced(between(_NOTHING, x, 89.0))
     return op("scale2", polynomial(r, (*_EXP, 1.0, 1.0)), n)
+
+
+# Floats from 2^23 on are whole numbers: added to one in the middle, x is rounded to one that lies in the last
+# bits.  These are shifted into the place of an exponent, so many more than which that of a power is.
+_WHOLE, _BIAS = 1.5 * 2.0**23, 127
+
+
+def exp_by_bits(x: Expr) -> Expr:
+    """As `exp`, n from the bits that it was rounded in, 2^n as two factors, of which neither is subnormal.
+
+    Both are 0 where it is clamped: between that and e^-104 the product is rounded to 0, which few arguments
+    are.  2^20 of them take 0.34 ns each in place of 0.44 (EPYC "Zen 4" by AVX2, one thread, 2026-11-30).
+    """
+    x = between(-176.0, x, 89.0)
+    rounded = op("fma", x, 1.44269504, _WHOLE + 2 * _BIAS)
+    r = _rest(x, rounded - (_WHOLE + 2 * _BIAS))
+    both = bitcast(rounded, "i32")
+    half = both >> 1
+    return polynomial(r, (*_EXP, 1.0, 1.0)) * _exponent(half) * _exponent(both - half)
+
+
+def _exp_between(x: Expr) -> Expr:
+    """As `exp` for -87 < x < 88, whose power is one factor."""
+    rounded = op("fma", x, 1.44269504, _WHOLE + _BIAS)
+    r = _rest(x, rounded - (_WHOLE + _BIAS))
+    return polynomial(r, (*_EXP, 1.0, 1.0)) * _exponent(bitcast(rounded, "i32"))
+
+
+def _exponent(n: Expr) -> Expr:
+    """2^(n - _BIAS), n being the last bits."""
+    return bitcast(n << 23, "f32")
 
 
 def exp2(x: Expr) -> Expr:
@@ -135,7 +170,7 @@ def erf(x: Expr) -> Expr:
     for coefficient in _ERF_TAIL:
         tail = op("fma", tail, t, coefficient)
     tail = op("max", op("fma", tail, t, op("neg", t)), -20.0)
-    far = op("copysign", 1.0 - op("exp", tail), x)
+    far = op("copysign", 1.0 - _exp_between(tail), x)
     return op("select", t > 0.927734375, far, op("fma", polynomial(s, _ERF_NEAR), x, x))
 
 
@@ -166,10 +201,20 @@ def tanh(x: Expr) -> Expr:
     """
     a = op("min", op("abs", x), 10.0)
     n = op("round", a * (2 * 1.44269504))
+    return _tanh(x, a, n, op("scale2", const(1.0), n))
+
+
+def tanh_by_bits(x: Expr) -> Expr:
+    """As `tanh`, n from the bits that it was rounded in (see `exp_by_bits`)."""
+    a = op("min", op("abs", x), 10.0)
+    rounded = op("fma", a, 2 * 1.44269504, _WHOLE + _BIAS)
+    return _tanh(x, a, rounded - (_WHOLE + _BIAS), _exponent(bitcast(rounded, "i32")))
+
+
+def _tanh(x: Expr, a: Expr, n: Expr, whole: Expr) -> Expr:
     r = op("fma", n, -1.42860677e-6 / 2, op("fma", n, -6.93145752e-1 / 2, a))  # half of the rest
     scaled = [c * 2.0 ** (len(_EXP) - k) for k, c in enumerate(_EXP)]
     p = op("fma", polynomial(r, scaled), r * r, r)
-    whole = op("scale2", const(1.0), n)
     h = op("fma", p, whole, op("fma", whole, 0.5, -0.5))
     return op("copysign", h / (h + 1.0), x)
 

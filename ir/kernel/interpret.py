@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def interpret(
     kernel: Kernel,
     *arrays: np.ndarray,
     exact: bool = False,
-    expanded: bool = False,
+    expanded: bool | Literal["by bits"] = False,
     merged: bool = False,
     rounding: Rounding | None = None,
     **symbols: int,
@@ -34,7 +35,8 @@ def interpret(
     """Run a verified kernel on its inputs and give its outputs, new arrays.
 
     exact:    floating values are float64 throughout, outputs too: the yardstick for backends.
-    expanded: words with an expansion run it, so that its error is seen without a backend.
+    expanded: words with an expansion run it, so that its error is seen without a backend; "by bits" those of
+              targets on which `scale2` is no instruction.
     merged:   folds that have a merge are folded in two halves and merged, so that merge is tested too.
     rounding: sees each floating value that native code would round, and says what it becomes: what an exact
               run needs to tell how far rounding can reach.
@@ -95,7 +97,7 @@ class _Run:
         kernel: Kernel,
         arrays: tuple[np.ndarray, ...],
         exact: bool,
-        expanded: bool,
+        expanded: bool | Literal["by bits"],
         merged: bool,
         rounding: Rounding | None = None,
     ):
@@ -309,7 +311,7 @@ class _Evaluator:
             dtype,
         )
         if self.run.expanded:
-            simpler = word.expansion(agreed or "", args)
+            simpler = word.expansion(agreed or "", args, scales=self.run.expanded != "by bits")
             if simpler is not None:
                 return self.value(simpler, agreed)
         values = [

@@ -36,6 +36,7 @@ class Word:
     libm:    the C function, for LLVM where there is neither an instruction nor an expansion.
     expand:  the same in simpler words, for types in `expands`, by kind or type where they differ; it may
              decline with None.
+    by_bits: the same for f32 where `scale2` is no instruction.
 
     Integers divided by zero give no trap and no promised number: the host refuses them before.
     """
@@ -49,6 +50,7 @@ class Word:
     libm: str | None = None
     expand: Callable[..., Expr | None] | Mapping[str, Callable[..., Expr | None]] | None = None
     expands: tuple[str, ...] = ("f32",)
+    by_bits: Callable[..., Expr] | None = None
 
     def __call__(self, *args: Scalar) -> Op:
         if len(args) != self.arity:
@@ -59,11 +61,15 @@ class Word:
     def arity(self) -> int:
         return self.pattern.index(":")
 
-    def expansion(self, dtype: str, args: tuple[Expr, ...]) -> Expr | None:
-        """The word in simpler words at this element type, or None; constants are given the type first."""
+    def expansion(self, dtype: str, args: tuple[Expr, ...], scales: bool = True) -> Expr | None:
+        """The word in simpler words at this element type, or None; constants are given the type first.
+
+        scales: whether `scale2` is an instruction."""
         if self.expand is None or dtype not in self.expands:
             return None
         typed = (cast(a, dtype) if _is_untyped(p, a) else a for p, a in zip(self.pattern, args))
+        if self.by_bits is not None and dtype == "f32" and not scales:
+            return self.by_bits(*typed)
         if not isinstance(self.expand, Mapping):
             return self.expand(*typed)
         return self.expand[dtype if dtype in self.expand else kind(dtype)](*typed)
@@ -97,7 +103,8 @@ def _math(name: str, function: Callable, triton: str) -> Word:
     """
     found = {"f32": getattr(expansions, name, None), "f64": getattr(doubles, name, None)}
     expand = {dtype: rule for dtype, rule in found.items() if rule is not None}
-    return Word(name, "t:t", "f", function, None, triton, name, expand, tuple(expand))
+    by_bits = getattr(expansions, f"{name}_by_bits", None)
+    return Word(name, "t:t", "f", function, None, triton, name, expand, tuple(expand), by_bits)
 
 
 def _numpy_fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

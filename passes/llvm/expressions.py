@@ -169,7 +169,7 @@ class Expressions(Writer, ABC):
         special = self.special(name, agreed)
         spelled = word.spelling("llvm", letter)
         if special is None and spelled is None:
-            simpler = word.expansion(agreed, args)
+            simpler = word.expansion(agreed, args, scales=self.scales)
             if simpler is not None:
                 value = self.emit(simpler, point, agreed)
                 return self.checked(name, args, point, value) if name in ("sin", "cos") else value
@@ -191,11 +191,16 @@ class Expressions(Writer, ABC):
             "compute it in float32 or float64, or leave this op to its NumPy reference",
         )
 
+    @property
+    def scales(self) -> bool:
+        """Whether one instruction scales a vector of f32 by powers of two."""
+        return bool(self.target.scalef and self.schedule.vectorised)
+
     def special(self, name: str, dtype: str):
         """The words that are more than one instruction here, or None."""
         if name == "mulhi":
             return self.mulhi
-        if name == "scale2" and dtype == "f32" and self.target.scalef and self.schedule.vectorised:
+        if name == "scale2" and dtype == "f32" and self.scales:
             return self.scalef
         if name in ("trunc_div", "fmod") and kind(dtype) in "iu":
             return lambda operands: self.integer_division(name, operands)

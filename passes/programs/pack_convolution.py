@@ -223,8 +223,8 @@ def _place_of_images(kernel: Kernel, roles: Convolution, target: Target) -> Axis
     128 channels to 512 on 28 x 28, batch 8: 177 GF/s in place of 164, 1024 to 256 on 14 x 14 167 in place of
     157 (an Intel Xeon with AMX, one thread, 2026-11-28).  On a Zen 5 core 256 to 1024 and back on 14 x 14 246
     in place of 202, 160 to 960 on 7 x 7 250 and 210; fewer channels are as quick, or 3 % quicker, along rows.
-    With half of the registers, whose tiles are short, 96 to 576 and back on 14 x 14 run at 84 GF/s in place of
-    60, 64 to 256 and back on 56 x 56 at 78 and 50 (EPYC "Zen 4", AVX2, one thread, 2026-11-30).
+    With half of the registers, whose tiles are short, 96 to 576 and back on 14 x 14 run at 84 GF/s and not at
+    60, 64 to 256 and back on 56 x 56 at 78 and not at 50 (EPYC "Zen 4" by AVX2, one thread, 2026-11-30).
     """
     channels, row = int(kernel.buffers[roles.weight].shape[CHANNEL]), int(kernel.extents[roles.places[-1]])
     more = target.core.sums > ROW_SUMS or channels >= DEEP or row < SHORT_ROW  # or rows are as good
@@ -242,8 +242,8 @@ def _place_of_images(kernel: Kernel, roles: Convolution, target: Target) -> Axis
 def _tall_tile(place: Axis, blocks: int, weight: int, target: Target) -> Tile:
     """The tile of places of a whole image that takes least: a product of matrices.
 
-    weight: bytes of all of it.  The panels of one from afar are small, so that two of them stay near.  With few
-    registers 6 x 2 run at 80 GF/s, 4 x 3 at 57, 12 x 1 at 58 and 3 x 4 at 45 (as above).
+    weight: bytes of all of it.  The panels of one from afar are small, so that two of them stay near.  With
+    few registers 6 x 2 run at 80 GF/s, 4 x 3 at 57, 12 x 1 at 58 and 3 x 4 at 45 (as above).
     """
     height, core = int(place.extent), target.core
     most = SHARE * core.cache * blocks // weight if is_far(weight, target) else blocks

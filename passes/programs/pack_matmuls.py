@@ -266,9 +266,8 @@ class Packing:
         return all(step == 1 for step, _ in sides)
 
     def dots(self, flat: Kernel, roles: Product) -> Schedule:
-        """Vectors along the sum, in tiles of so many sums that additions follow each other at once: 3 x 3 of 16
-        registers run at 70 GF/s and 2 x 2 at 46 (32 x 784 x 256, EPYC "Zen 4" by AVX2, one thread,
-        2026-11-30)."""
+        """Vectors along the sum, in tiles of so many sums that additions follow each other at once: 3 x 3 run
+        at 70 GF/s and 2 x 2 at 46 (of 32 x 784 x 256; EPYC "Zen 4" by AVX2, one thread, 2026-11-30)."""
         wide = max(1, bits(flat.dtypes[roles.stage.name]) // 32)
         side = 2 if wide > 1 else 4 if self.target.registers >= 32 else 3
         sizes = {}

@@ -149,7 +149,7 @@ GOLDEN_COVE = replace(
     images=0.0,
 )
 
-# By LLVM's name of the CPU; what is not listed is taken for a Zen 5.
+# By LLVM's name of the CPU; what is not listed is taken for a Zen 5, or for a Zen 4 if its vectors are of 8.
 CORES = {"znver4": ZEN4, "sapphirerapids": GOLDEN_COVE, "graniterapids": GOLDEN_COVE}
 
 
@@ -350,6 +350,7 @@ AVX2 = Target(
     words=WORDS,
     truncates=TRUNCATES_AVX,
     rounds=ROUNDS_AVX,
+    core=ZEN4,
 )
 BASELINE = Target(
     "baseline", 4, "x86-64-v2", attributes=_NARROW, words=WORDS, truncates=TRUNCATES, rounds=ROUNDS

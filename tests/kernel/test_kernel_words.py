@@ -51,13 +51,14 @@ def applied(word: Word, dtype: str, *arrays: np.ndarray, **options) -> np.ndarra
     + [("log2", 1.6), ("log10", 1.6), ("sin", 1.6), ("cos", 1.6)]
     + [("sigmoid", 2.5), ("tanh", 2.7), ("sign", 0.0), ("rsqrt", 1.5)],
 )
-def test_expansion_stays_within_its_error(name, ulp):
+@pytest.mark.parametrize("expanded", [True, "by bits"])
+def test_expansion_stays_within_its_error(name, ulp, expanded):
     # beyond that the C library takes over
     real = REAL[~(np.abs(REAL) >= TURNS)] if name in ("sin", "cos") else REAL
     with np.errstate(all="ignore"):
         want = applied(VOCABULARY[name], "f32", real, exact=True)
         rounded = want.astype(np.float32)
-        got = applied(VOCABULARY[name], "f32", real, expanded=True)
+        got = applied(VOCABULARY[name], "f32", real, expanded=expanded)
         finite = np.isfinite(rounded)
         error = np.abs(got - want)[finite] / np.spacing(np.abs(rounded))[finite]
     assert error.max() <= ulp, (real[finite][error.argmax()], error.max())
