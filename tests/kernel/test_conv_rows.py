@@ -170,7 +170,8 @@ def test_an_operand_as_wide_as_the_row_is_read_by_tiles(taps, padding, target):
         (row,) = made.how.peeled or made.how.tiles
         arrays = numbers(verify(made.kernel))
         (want,) = interpret(made.kernel, *arrays)
-        for size in sorted({made.how.tiles[row], 3, lanes // 2, lanes}):
+        sizes = {made.how.tiles[row]} if is_one else {made.how.tiles[row], 3, lanes // 2, lanes}
+        for size in sorted(sizes):
             others = (step for step in made.how.steps if not (isinstance(step, Tile) and step.axis == row))
             (got,) = run_code(made.kernel, arrays, target, Schedule(*others, Tile(row, size)))
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
