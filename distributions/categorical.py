@@ -60,7 +60,9 @@ class Categorical(Distribution):
         return self._param.size()
 
     def _no_number(self) -> Tensor:
-        return ops.full(tuple(self._batch_shape), float("nan"), dtype=self._param.dtype)
+        return ops.full(
+            tuple(self._batch_shape), float("nan"), dtype=self._param.dtype, device=self._param.device
+        )
 
     @property
     def mean(self):
@@ -82,7 +84,7 @@ class Categorical(Distribution):
         with no_grad():
             rows = self.probs.reshape((-1, self._num_events))
             if not count or not rows.shape[0]:
-                return ops.zeros(tuple(shape), dtype=int64)
+                return ops.zeros(tuple(shape), dtype=int64, device=rows.device)
             return draws.multinomial(rows, count, True).T.reshape(tuple(shape))
 
     def log_prob(self, value):
@@ -96,7 +98,7 @@ class Categorical(Distribution):
         return -(kept * self.probs).sum(-1)
 
     def enumerate_support(self, expand=True):
-        values = ops.arange(self._num_events, dtype=int64)
+        values = ops.arange(self._num_events, dtype=int64, device=self._param.device)
         values = values.reshape((-1,) + (1,) * len(self._batch_shape))
         return values.expand((-1, *self._batch_shape)) if expand else values
 
@@ -144,8 +146,8 @@ class OneHotCategorical(Distribution):
         return self._categorical.param_shape
 
     def _one_hot(self, classes: Tensor) -> Tensor:
-        n = self._categorical._num_events
-        return (classes.unsqueeze(-1) == ops.arange(n, dtype=int64)).to(self._param.dtype)
+        all_ = ops.arange(self._categorical._num_events, dtype=int64, device=classes.device)
+        return (classes.unsqueeze(-1) == all_).to(self._param.dtype)
 
     def sample(self, sample_shape=()):
         with no_grad():
@@ -161,7 +163,7 @@ class OneHotCategorical(Distribution):
 
     def enumerate_support(self, expand=True):
         n = self._categorical._num_events
-        values = ops.eye(n, dtype=self._param.dtype)
+        values = ops.eye(n, dtype=self._param.dtype, device=self._param.device)
         values = values.reshape((n,) + (1,) * len(self._batch_shape) + (n,))
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
@@ -234,7 +236,9 @@ class Multinomial(Distribution):
         with no_grad():
             drawn = self._categorical.sample((self.total_count, *sample_shape))
             drawn = drawn.movedim(0, -1)
-            counts = ops.zeros(tuple(self._extended_shape(sample_shape)), dtype=self.probs.dtype)
+            counts = ops.zeros(
+                tuple(self._extended_shape(sample_shape)), dtype=self.probs.dtype, device=self.probs.device
+            )
             return counts.scatter_add(-1, drawn, ops.ones_like(drawn, dtype=counts.dtype))
 
     def entropy(self):

@@ -332,7 +332,7 @@ class _Square(Constraint):
 
     def check(self, value):
         fits = value.ndim >= 2 and value.shape[-1] == value.shape[-2]
-        return ops.full(value.shape[:-2], fits, dtype=bool_)
+        return ops.full(value.shape[:-2], fits, dtype=bool_, device=value.device)
 
 
 class _Symmetric(_Square):

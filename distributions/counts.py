@@ -90,7 +90,7 @@ class Bernoulli(_OfTwo, ExponentialFamily):
         return _cross_entropy(self.logits, self.probs)
 
     def enumerate_support(self, expand=True):
-        values = ops.arange(2, dtype=self._param.dtype)
+        values = ops.arange(2, dtype=self._param.dtype, device=self._param.device)
         values = values.reshape((-1,) + (1,) * len(self._batch_shape))
         return values.expand((-1, *self._batch_shape)) if expand else values
 
@@ -127,7 +127,9 @@ class Geometric(_OfTwo):
 
     def sample(self, sample_shape=()):
         with no_grad():
-            u = draws.rand(tuple(self._extended_shape(sample_shape)), dtype=self.probs.dtype)
+            u = draws.rand(
+                tuple(self._extended_shape(sample_shape)), dtype=self.probs.dtype, device=self.probs.device
+            )
             u = u.clamp(min=tiny_of(u.dtype))
             return (u.log() / ops.log1p(-self.probs)).floor()
 
@@ -195,7 +197,7 @@ class Binomial(_OfTwo):
         return most
 
     def _up_to(self, most: int, expand: bool) -> Tensor:
-        values = ops.arange(1 + most, dtype=self._param.dtype)
+        values = ops.arange(1 + most, dtype=self._param.dtype, device=self._param.device)
         values = values.reshape((-1,) + (1,) * len(self._batch_shape))
         return values.expand((-1, *self._batch_shape)) if expand else values
 
@@ -354,7 +356,11 @@ class ContinuousBernoulli(_OfTwo, ExponentialFamily):
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape=()):
-        return self.icdf(draws.rand(tuple(self._extended_shape(sample_shape)), dtype=self.probs.dtype))
+        return self.icdf(
+            draws.rand(
+                tuple(self._extended_shape(sample_shape)), dtype=self.probs.dtype, device=self.probs.device
+            )
+        )
 
     def log_prob(self, value):
         if self._validate_args:

@@ -55,7 +55,8 @@ class Exponential(ExponentialFamily):
 
     def rsample(self, sample_shape=()):
         shape = tuple(self._extended_shape(sample_shape))
-        return draws.draw("random_exponential", shape, dtype=self.rate.dtype) / self.rate
+        made = draws.draw("random_exponential", shape, dtype=self.rate.dtype)
+        return made.to(self.rate.device) / self.rate
 
     def log_prob(self, value):
         if self._validate_args:
@@ -263,7 +264,7 @@ class Dirichlet(ExponentialFamily):
         a = self.concentration
         above = (a - 1).clamp(min=0.0)
         mode = above / above.sum(-1, keepdim=True)
-        corner = (ops.arange(a.shape[-1]) == 0).to(a.dtype)
+        corner = (ops.arange(a.shape[-1], device=a.device) == 0).to(a.dtype)
         return ops.where((a < 1).all(-1, keepdim=True), corner, mode)
 
     @property
@@ -490,7 +491,9 @@ class GeneralizedPareto(Distribution):
         return ops.where(self._is_exponential(), 1.0, self.concentration)
 
     def rsample(self, sample_shape=()):
-        u = draws.rand(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype)
+        u = draws.rand(
+            tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
+        )
         return self.icdf(u)
 
     def log_survival_function(self, value):

@@ -214,7 +214,7 @@ for _first in (MultivariateNormal, LowRankMultivariateNormal):
 def _infinite(p: Any, q: Any) -> Tensor:
     """Where q does not reach all of p."""
     shape = broadcast_shapes("kl_divergence", tuple(p.batch_shape), tuple(q.batch_shape))
-    return ops.full(shape, inf, dtype=p.mean.dtype)
+    return ops.full(shape, inf, dtype=p.mean.dtype, device=p.mean.device)
 
 
 def _mean_log(p: Any) -> Tensor:

@@ -36,7 +36,9 @@ class _Placed(Distribution):
 
     def _uniform(self, sample_shape: Any) -> Tensor:
         """Numbers in (0, 1)."""
-        u = draws.rand(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype)
+        u = draws.rand(
+            tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
+        )
         return u.clamp(min=tiny_of(u.dtype))
 
 
@@ -58,7 +60,9 @@ class Normal(_Placed, ExponentialFamily):
         return self.stddev.square()
 
     def rsample(self, sample_shape=()):
-        made = draws.randn(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype)
+        made = draws.randn(
+            tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
+        )
         return self.loc + made * self.scale
 
     def log_prob(self, value):
@@ -103,7 +107,13 @@ class Laplace(_Placed):
         return math.sqrt(2.0) * self.scale
 
     def rsample(self, sample_shape=()):
-        u = draws.rand(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype) * 2 - 1
+        u = (
+            draws.rand(
+                tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
+            )
+            * 2
+            - 1
+        )
         u = u.clamp(min=eps_of(u.dtype) - 1)
         return self.loc - self.scale * u.sign() * ops.log1p(-u.abs())
 
@@ -185,7 +195,7 @@ class StudentT(Distribution):
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        x = draws.randn(tuple(shape), dtype=self.df.dtype)
+        x = draws.randn(tuple(shape), dtype=self.df.dtype, device=self.df.device)
         half = self.df.expand(shape) / 2
         z = draws._standard_gamma(half).clamp(min=tiny_of(self.df.dtype)) / half
         return self.loc + self.scale * x * z.rsqrt()
@@ -242,7 +252,9 @@ class Uniform(Distribution):
         return (self.high - self.low).square() / 12
 
     def rsample(self, sample_shape=()):
-        u = draws.rand(tuple(self._extended_shape(sample_shape)), dtype=self.low.dtype)
+        u = draws.rand(
+            tuple(self._extended_shape(sample_shape)), dtype=self.low.dtype, device=self.low.device
+        )
         return self.low + u * (self.high - self.low)
 
     def log_prob(self, value):

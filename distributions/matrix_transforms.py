@@ -105,7 +105,7 @@ class CorrCholeskyTransform(PlainTransform):
         eps = eps_of(x.dtype)
         partial = vec_to_tril_matrix(x.tanh().clamp(min=-1 + eps, max=1 - eps), diag=-1)
         rest = (1 - partial * partial).sqrt().cumprod(-1)
-        whole = partial + ops.eye(partial.shape[-1], dtype=x.dtype)
+        whole = partial + ops.eye(partial.shape[-1], dtype=x.dtype, device=x.device)
         return whole * ops.pad(rest[..., :-1], [1, 0], value=1.0)
 
     def _inverse(self, y):

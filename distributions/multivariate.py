@@ -39,13 +39,15 @@ def log_diagonal(factor: Tensor) -> Tensor:
 
 def inverse_of(factor: Tensor) -> Tensor:
     """The inverse of factor @ factor.mT."""
-    return ops.cholesky_solve(ops.eye(factor.shape[-1], dtype=factor.dtype), factor)
+    return ops.cholesky_solve(ops.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), factor)
 
 
 def factor_of_inverse(precision: Tensor) -> Tensor:
     """The Cholesky factor of a matrix's inverse, by the factor of the matrix turned by half a turn."""
     turned = ops.flip(ops.linalg_cholesky(ops.flip(precision, (-2, -1))), (-2, -1))
-    return solve_lower(turned.mT, ops.eye(precision.shape[-1], dtype=precision.dtype))
+    return solve_lower(
+        turned.mT, ops.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+    )
 
 
 def _matrix_of(given: dict[str, Any]) -> Tensor:
@@ -136,7 +138,9 @@ class MultivariateNormal(_ByMatrix):
         )
 
     def rsample(self, sample_shape=()):
-        made = draws.randn(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype)
+        made = draws.randn(
+            tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
+        )
         return self.loc + (self._unbroadcasted_scale_tril @ made.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value):
@@ -224,8 +228,10 @@ class LowRankMultivariateNormal(Distribution):
 
     def rsample(self, sample_shape=()):
         shape = tuple(self._extended_shape(sample_shape))
-        first = draws.randn((*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype)
-        second = draws.randn(shape, dtype=self.loc.dtype)
+        first = draws.randn(
+            (*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype, device=self.loc.device
+        )
+        second = draws.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         spread = (self._unbroadcasted_cov_factor @ first.unsqueeze(-1)).squeeze(-1)
         return self.loc + spread + self._unbroadcasted_cov_diag.sqrt() * second
 
@@ -249,7 +255,7 @@ class LowRankMultivariateNormal(Distribution):
 def capacitance(factor: Tensor, diagonal: Tensor) -> Tensor:
     """The Cholesky factor of 1 + factor.mT @ diag(diagonal)^-1 @ factor."""
     inner = (factor.mT / diagonal.unsqueeze(-2)) @ factor
-    return ops.linalg_cholesky(inner + ops.eye(inner.shape[-1], dtype=inner.dtype))
+    return ops.linalg_cholesky(inner + ops.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device))
 
 
 class Wishart(_ByMatrix, ExponentialFamily):
@@ -275,7 +281,7 @@ class Wishart(_ByMatrix, ExponentialFamily):
             "scale_tril": scale_tril,
         }
         matrix = _matrix_of(given)
-        degrees = df if isinstance(df, Tensor) else tensor(df, dtype=matrix.dtype)
+        degrees = df if isinstance(df, Tensor) else tensor(df, dtype=matrix.dtype, device=matrix.device)
         batch = broadcast_shapes("Wishart", tuple(matrix.shape[:-2]), tuple(degrees.shape))
         event = tuple(matrix.shape[-2:])
         self.df = degrees.expand(batch)
@@ -307,13 +313,13 @@ class Wishart(_ByMatrix, ExponentialFamily):
     def _halves(self) -> Tensor:
         """(df - i) / 2, i = 0 ... n - 1, of the chi-square numbers on the diagonal."""
         n = self._event_shape[-1]
-        return (self.df.unsqueeze(-1) - ops.arange(n, dtype=self.df.dtype)) / 2
+        return (self.df.unsqueeze(-1) - ops.arange(n, dtype=self.df.dtype, device=self.df.device)) / 2
 
     def rsample(self, sample_shape=()):
         """By Bartlett's decomposition: chi numbers on the diagonal of a triangle of normal ones."""
         shape = tuple(self._extended_shape(sample_shape))
         diagonal = (2 * _standard_gamma(self._halves(), shape[:-1])).sqrt()
-        below = draws.randn(shape, dtype=self.df.dtype).tril(-1)
+        below = draws.randn(shape, dtype=self.df.dtype, device=self.df.device).tril(-1)
         factor = self._unbroadcasted_scale_tril @ (below + ops.diag_embed(diagonal))
         return factor @ factor.mT
 
@@ -343,7 +349,7 @@ class Wishart(_ByMatrix, ExponentialFamily):
 
     def _log_normalizer(self, x, y):
         n = self._event_shape[-1]
-        halves = (y + (n + 1) / 2).unsqueeze(-1) - ops.arange(n, dtype=y.dtype) / 2
+        halves = (y + (n + 1) / 2).unsqueeze(-1) - ops.arange(n, dtype=y.dtype, device=y.device) / 2
         lgammas = ops.lgamma(halves).sum(-1) + 0.25 * n * (n - 1) * math.log(pi)
         return lgammas - (y + (n + 1) / 2) * (ops.linalg_slogdet(-2 * x)[1] - n * math.log(2.0))
 
@@ -369,7 +375,7 @@ class LKJCholesky(Distribution):
         (self.concentration,) = broadcast_all(concentration)
         super().__init__(self.concentration.shape, (dim, dim), validate_args)
         # The squared length of row i before its diagonal; row 0 has none, and is not read.
-        row = ops.arange(dim, dtype=self.concentration.dtype).clamp(min=1.0)
+        row = ops.arange(dim, dtype=self.concentration.dtype, device=self.concentration.device).clamp(min=1.0)
         rest = self.concentration.unsqueeze(-1) + 0.5 * (dim - 1 - row)
         self._beta = Beta(0.5 * row, rest, validate_args=False)
 
@@ -380,7 +386,7 @@ class LKJCholesky(Distribution):
         with no_grad():
             shape = tuple(self._extended_shape(sample_shape))
             square = self._beta.sample(sample_shape).unsqueeze(-1)
-            made = draws.randn(shape, dtype=square.dtype).tril(-1)
+            made = draws.randn(shape, dtype=square.dtype, device=square.device).tril(-1)
             tiny = tiny_of(square.dtype)
             direction = made / ops.linalg_vector_norm(made, dim=-1, keepdim=True).clamp(min=tiny)
             below = square.sqrt() * direction
@@ -392,10 +398,10 @@ class LKJCholesky(Distribution):
             self._validate_sample(value)
         n = self.dim - 1
         diagonal = value.diagonal(dim1=-1, dim2=-2)[..., 1:]
-        row = ops.arange(2, self.dim + 1, dtype=self.concentration.dtype)
+        row = ops.arange(2, self.dim + 1, dtype=self.concentration.dtype, device=self.concentration.device)
         powers = 2 * (self.concentration - 1).unsqueeze(-1) + self.dim - row
         alpha = self.concentration + 0.5 * n
-        steps = ops.arange(n, dtype=alpha.dtype) / 2
+        steps = ops.arange(n, dtype=alpha.dtype, device=alpha.device) / 2
         lgammas = ops.lgamma((alpha - 0.5).unsqueeze(-1) - steps).sum(-1) + 0.25 * n * (n - 1) * math.log(pi)
         whole = 0.5 * n * math.log(pi) + lgammas - n * ops.lgamma(alpha)
         return (powers * diagonal.log()).sum(-1) - whole

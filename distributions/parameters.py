@@ -44,7 +44,8 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
                 f"a distribution's parameters must be numbers or tensors, not {type(value).__name__}"
             )
     dtype = default_dtype() if first is None else first.dtype
-    made = [v if isinstance(v, Tensor) else tensor(v, dtype=dtype) for v in values]
+    place = None if first is None else first.device
+    made = [v if isinstance(v, Tensor) else tensor(v, dtype=dtype, device=place) for v in values]
     shape = made[0].shape
     return tuple(made) if all(x.shape == shape for x in made) else ops.broadcast_tensors(*made)
 

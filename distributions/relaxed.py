@@ -6,6 +6,7 @@ Source: C. Maddison, A. Mnih, Y. W. Teh, "The Concrete distribution", ICLR 2017;
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..runtime import Tensor, ops, tensor
@@ -20,7 +21,9 @@ from .parameters import clamp_probs
 
 
 def _temperature(given: Any, like: Tensor) -> Tensor:
-    return given if isinstance(given, Tensor) else tensor(given, dtype=like.dtype)
+    if isinstance(given, Tensor):
+        return given
+    return tensor(given, dtype=like.dtype, device=like.device)
 
 
 class LogitRelaxedBernoulli(_OfTwo):
@@ -40,7 +43,7 @@ class LogitRelaxedBernoulli(_OfTwo):
     def rsample(self, sample_shape=()):
         shape = tuple(self._extended_shape(sample_shape))
         probs = clamp_probs(self.probs.expand(shape))
-        u = clamp_probs(draws.rand(shape, dtype=probs.dtype))
+        u = clamp_probs(draws.rand(shape, dtype=probs.dtype, device=probs.device))
         drawn = u.log() - ops.log1p(-u) + probs.log() - ops.log1p(-probs)
         return drawn / self.temperature
 
@@ -110,7 +113,7 @@ class ExpRelaxedCategorical(Distribution):
 
     def rsample(self, sample_shape=()):
         shape = tuple(self._extended_shape(sample_shape))
-        u = clamp_probs(draws.rand(shape, dtype=self.logits.dtype))
+        u = clamp_probs(draws.rand(shape, dtype=self.logits.dtype, device=self.logits.device))
         scores = (self.logits - (-u.log()).log()) / self.temperature
         return scores - scores.logsumexp(-1, keepdim=True)
 
@@ -119,7 +122,7 @@ class ExpRelaxedCategorical(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         logits, value = ops.broadcast_tensors(self.logits, value)
-        whole = ops.lgamma(tensor(float(n), dtype=logits.dtype)) + (n - 1) * self.temperature.log()
+        whole = math.lgamma(n) + (n - 1) * self.temperature.log()
         score = logits - value * self.temperature
         return (score - score.logsumexp(-1, keepdim=True)).sum(-1) + whole
 

@@ -28,7 +28,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise ArgumentValueError(
                 "one_hot(tensor): an empty tensor does not say how many classes there are"
             )
-        return ops.zeros(*tensor.shape, num_classes, dtype=int64)
+        return ops.zeros(*tensor.shape, num_classes, dtype=int64, device=tensor.device)
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
     if has_values(tensor):
@@ -39,7 +39,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
                 f"one_hot(tensor): class {least if least < 0 else most} is not between 0 and "
                 f"{num_classes - 1}"
             )
-    classes = ops.arange(num_classes)
+    classes = ops.arange(num_classes, device=tensor.device)
     return ops.eq(_inside(tensor, classes).unsqueeze(-1), classes).to(int64)
 
 
@@ -109,7 +109,8 @@ def embedding(
     rows = ops.embedding(input, weight, padding_idx)
     if scale_grad_by_freq and rows.requires_grad:
         flat = input.reshape(-1).to(int64)
-        often = ops.zeros(weight.shape[0]).index_add(0, flat, ops.ones(flat.shape[0]))
+        ones = ops.ones(flat.shape[0], device=weight.device)
+        often = ops.zeros(weight.shape[0], device=weight.device).index_add(0, flat, ones)
         times = (1.0 / often.index_select(0, flat)).reshape(*input.shape, 1)
         rows = _GradientTimes.apply(rows, times.to(rows.dtype))
     return rows
@@ -146,7 +147,8 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> t
     if input.ndim == 2:
         if offsets is not None:
             raise ArgumentValueError("embedding_bag: a matrix of bags takes no offsets")
-        return ops.arange(input.shape[0]).unsqueeze(1).expand(input.shape).reshape(-1), input.shape[0]
+        rows = ops.arange(input.shape[0], device=input.device)
+        return rows.unsqueeze(1).expand(input.shape).reshape(-1), input.shape[0]
     if offsets is None:
         raise ArgumentValueError("embedding_bag: an input of one dimension needs offsets")
     if offsets.ndim != 1:
@@ -157,9 +159,10 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> t
     if starts[:1] != [0] or starts[-1] > size or any(b < a for a, b in zip(starts, starts[1:])):
         raise ArgumentValueError(f"embedding_bag: offsets start at 0 and grow up to {size}: {starts}")
     offsets = offsets.to(int64)
-    begins = ops.cat([_inside(offsets[:1], ops.arange(1)), _inside(offsets.diff(), ops.arange(size + 1))])
+    places = ops.arange(size + 1, device=offsets.device)
+    begins = ops.cat([_inside(offsets[:1], places[:1]), _inside(offsets.diff(), places)])
     begins = begins.cumsum(0)[: len(starts) - include_last_offset]
-    marks = ops.zeros(size + 1, dtype=int64).index_add(0, begins, ops.ones_like(begins))
+    marks = ops.zeros_like(places).index_add(0, begins, ops.ones_like(begins))
     return marks.cumsum(0)[:size] - 1, begins.shape[0]
 
 
@@ -192,7 +195,8 @@ def embedding_bag(
         raise ShapeError("embedding_bag: weight has to be a 2D Tensor", f"weight: {weight._meta}")
     if padding_idx is not None:
         padding_idx = padding_row("embedding_bag", padding_idx, weight.shape[0])
-    flat, counts = input.reshape(-1), ops.ones(input.numel(), 1, dtype=weight.dtype)
+    kind = {"dtype": weight.dtype, "device": weight.device}
+    flat, counts = input.reshape(-1), ops.ones(input.numel(), 1, **kind)
     if per_sample_weights is not None:
         _check_weights(input, weight, per_sample_weights)
     try:
@@ -209,10 +213,10 @@ def embedding_bag(
         return _greatest(rows, counts > 0, bags, input, count)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.reshape(-1, 1)
-    sums = ops.zeros(count, weight.shape[1], dtype=weight.dtype).index_add(0, bags, rows * counts)
+    sums = ops.zeros(count, weight.shape[1], **kind).index_add(0, bags, rows * counts)
     if mode == "sum":
         return sums
-    return sums / ops.zeros(count, 1, dtype=weight.dtype).index_add(0, bags, counts).clamp(min=1)
+    return sums / ops.zeros(count, 1, **kind).index_add(0, bags, counts).clamp(min=1)
 
 
 def _check_weights(input: Tensor, weight: Tensor, per_sample_weights: Tensor) -> None:

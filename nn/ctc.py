@@ -30,9 +30,9 @@ def _labels(targets: Tensor, sizes: Tensor, blank: int) -> Tensor:
         raise DTypeError(f"ctc_loss: targets are numbers of classes, ints, not {targets.dtype.name}")
     batch, targets = sizes.shape[0], targets.to(int64)
     if targets.ndim == 2:
-        there = ops.arange(targets.shape[1]) < sizes.unsqueeze(1)
+        there = ops.arange(targets.shape[1], device=targets.device) < sizes.unsqueeze(1)
     else:
-        longest = ops.arange(int(sizes.max()) if batch else 0)
+        longest = ops.arange(int(sizes.max()) if batch else 0, device=targets.device)
         there = longest < sizes.unsqueeze(1)
         places = (sizes.cumsum(0) - sizes).unsqueeze(1) + longest
         targets = ops.pad(targets, (0, 1))[ops.where(there, places, targets.shape[0])]
@@ -68,10 +68,10 @@ def ctc_loss(
     steps, batch, classes = log_probs.shape
     if not 0 <= blank < classes:
         raise ArgumentValueError(f"ctc_loss: blank must be one of the {classes} classes, not {blank}")
-    reach = _lengths("input_lengths", input_lengths, steps, batch)
+    reach = _lengths("input_lengths", input_lengths, steps, batch).to(log_probs.device)
     size = targets.shape[1] if targets.ndim == 2 else targets.shape[0]
-    sizes = _lengths("target_lengths", target_lengths, size, batch)
-    labels = _labels(targets, sizes, blank)
+    sizes = _lengths("target_lengths", target_lengths, size, batch).to(log_probs.device)
+    labels = _labels(targets.to(log_probs.device), sizes, blank)
     width = labels.shape[1]
     # From two places before one may come where that is another label, not across a blank that must be.
     another = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
@@ -90,7 +90,8 @@ def ctc_loss(
     # To the gradient PyTorch adds e^log_probs, which that of a log_softmax takes away again.  e^60 is more
     # than any probability, and its sums are finite in float32.
     mass = log_probs.clamp(max=60.0).exp().sum(2)
-    mass = ops.where(ops.arange(steps).unsqueeze(1) < reach, mass, 0.0).sum(0)
+    at = ops.arange(steps, device=mass.device).unsqueeze(1)
+    mass = ops.where(at < reach, mass, 0.0).sum(0)
     losses = losses + (mass - mass.detach())
     # Without inputs there is no first row: nothing but no label can come of them.
     losses = ops.where(reach == 0, ops.where(sizes == 0, 0.0, -NEVER), losses)

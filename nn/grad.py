@@ -34,14 +34,14 @@ def _of(n: int) -> tuple[Callable, Callable]:
         input_size: Sequence[int], weight: Tensor, grad_output: Tensor, stride: Any = 1, padding: Any = 0,
         dilation: Any = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
-        input = ops.zeros(*input_size, dtype=weight.dtype)
+        input = ops.zeros(*input_size, dtype=weight.dtype, device=weight.device)
         return _gradient(op, (input, weight), 0, grad_output, (stride, padding, dilation, groups))
 
     def of_weight(
         input: Tensor, weight_size: Sequence[int], grad_output: Tensor, stride: Any = 1, padding: Any = 0,
         dilation: Any = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
-        weight = ops.zeros(*weight_size, dtype=input.dtype)
+        weight = ops.zeros(*weight_size, dtype=input.dtype, device=input.device)
         return _gradient(op, (input, weight), 1, grad_output, (stride, padding, dilation, groups))
 
     for function, side in ((of_input, "input"), (of_weight, "weight")):

@@ -19,12 +19,12 @@ MODES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}  # and their 
 FUNCTIONS.update(TABLES)
 
 
-def _made(name: str, *args: Any) -> Any:
-    """A tensor of what a function makes of sizes; where they are symbols, what stands for it."""
+def _made(place: Any, name: str, *args: Any) -> Any:
+    """A tensor of what a function makes of sizes, on a device; where they are symbols, what stands for it."""
     if has_symbols(args):
         return of_sizes(active(), name, args)
     function, *_ = FUNCTIONS[name]
-    return tensor(function(*args))
+    return tensor(function(*args), device=place)
 
 
 def _resized(x: Tensor, dim: int, how: tuple) -> Tensor:
@@ -34,9 +34,9 @@ def _resized(x: Tensor, dim: int, how: tuple) -> Tensor:
 
     def part(which: int) -> Tensor:
         if several is None:
-            index, weight = _made("tap", which, *how), _made("weight", which, *how)
+            index, weight = (_made(x.device, table, which, *how) for table in ("tap", "weight"))
         else:
-            index, weight = map(tensor, several[which])
+            index, weight = [tensor(part, device=x.device) for part in several[which]]
         return x.index_select(dim, index) * weight.to(x.dtype).reshape(row)
 
     found = part(0)
@@ -130,10 +130,10 @@ def interpolate(
     x = input
     for dim, a, b, scale in zip(range(2, n + 2), sizes, out, scales):
         if mode.startswith("nearest"):
-            x = x.index_select(dim, _made("nearest", a, b, scale, mode == "nearest-exact"))
+            x = x.index_select(dim, _made(x.device, "nearest", a, b, scale, mode == "nearest-exact"))
         elif antialias:
             how = a, b, scale, bool(align_corners), mode == "bicubic"
-            to = _made("smoothing", *how).to(x.dtype)
+            to = _made(x.device, "smoothing", *how).to(x.dtype)
             x = ops.matmul(to, x) if dim == 2 else ops.matmul(x, to.T)
         elif a != b or scale not in (None, 1):
             x = _resized(x, dim, (a, b, scale, bool(align_corners), mode == "bicubic"))
@@ -175,7 +175,7 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
             f"theta: {theta._meta}",
         )
 
-    base = _made("grid", bool(align_corners), *size[2:])
+    base = _made(theta.device, "grid", bool(align_corners), *size[2:])
     places = ops.matmul(base.to(theta.dtype), theta.transpose(1, 2))
     return places.reshape(size[0], *size[2:], n)
 

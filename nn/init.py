@@ -133,7 +133,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 def _write(tensor: Tensor, values: np.ndarray) -> Tensor:
     with no_grad():
-        return tensor.copy_(as_tensor(values))
+        return tensor.copy_(as_tensor(values, device="cpu"))
 
 
 def _fans(call: str, tensor: Tensor) -> tuple[int, int]:
@@ -221,7 +221,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     if _holds_nothing(tensor):
         return tensor
     rows, columns = tensor.shape[0], prod(tensor.shape[1:])
-    drawn = normal_(ops.empty(max(rows, columns), min(rows, columns)), generator=generator)
+    room = ops.empty(max(rows, columns), min(rows, columns), device="cpu")
+    drawn = normal_(room, generator=generator)
     q, r = np.linalg.qr(drawn.numpy().astype(np.float64))
     q = q * np.sign(np.diagonal(r))
     q = q if rows >= columns else q.T
@@ -234,9 +235,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         raise ShapeError("sparse_(tensor): the tensor must have two dimensions", f"tensor: {tensor._meta}")
     rows, columns = tensor.shape
     zeros = -int(-sparsity * rows // 1)  # rounded up
-    values = normal_(ops.empty(rows, columns), 0.0, std, generator).numpy().copy()
+    values = normal_(ops.empty(rows, columns, device="cpu"), 0.0, std, generator).numpy().copy()
     for column in range(columns):
-        order = draws.randperm(rows, generator=generator).numpy()
+        order = draws.randperm(rows, generator=generator, device="cpu").numpy()
         values[order[:zeros], column] = 0
     return _write(tensor, values)
 

@@ -229,7 +229,7 @@ class _LazyNorm(LazyModuleMixin):
         for name in (*later, *(("running_mean", "running_var") if track_running_stats else ())):
             _unmade(self, name, {"device": device, "dtype": dtype})
         if track_running_stats:
-            self.num_batches_tracked = ops.zeros((), dtype=int64)
+            self.num_batches_tracked = ops.zeros((), dtype=int64, device=device)
 
     def _is_known(self: Any) -> bool:
         return self.num_features != 0

@@ -91,7 +91,7 @@ def _check_ranks(
 def _added(mask: Tensor, like: Tensor) -> Tensor:
     """A mask as what is added to scores: -inf where a bool says that must not be looked at."""
     if mask.dtype is bool_:
-        return ops.zeros(mask.shape, dtype=like.dtype).masked_fill(mask, float("-inf"))
+        return ops.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill(mask, float("-inf"))
     return mask.type_as(like)
 
 

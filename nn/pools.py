@@ -84,13 +84,14 @@ adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max
 def _starts(drawn: Tensor, size: int, count: int, window: int) -> Tensor:
     """Where the windows of each plane begin: [planes, count], from a number in [0, 1) for each plane."""
     if not count:
-        return ops.empty(*drawn.shape, 0, dtype=int64)
+        return ops.empty(*drawn.shape, 0, dtype=int64, device=drawn.device)
+    last = ops.full((*drawn.shape, 1), size - window, dtype=int64, device=drawn.device)
     if count == 1:
-        return ops.full((*drawn.shape, 1), size - window, dtype=int64)
+        return last
     step = (size - window) / (count - 1)
-    before = ops.arange(count - 1, dtype=drawn.dtype)
+    before = ops.arange(count - 1, dtype=drawn.dtype, device=drawn.device)
     moved = ((before + drawn.unsqueeze(-1)) * step).long() - (drawn.unsqueeze(-1) * step).long()
-    return ops.cat([moved, ops.full((*drawn.shape, 1), size - window, dtype=int64)], -1)
+    return ops.cat([moved, last], -1)
 
 
 def _fractional_max_pool(n: int) -> Callable:
@@ -146,7 +147,7 @@ def _fractional_max_pool(n: int) -> Callable:
         drawn = drawn[:batch]
         for d in range(n):
             at = _starts(drawn[..., order[d]], sizes[d], counts[d], window[d]).unsqueeze(-1)
-            at = at + ops.arange(window[d])
+            at = at + ops.arange(window[d], device=at.device)
             shape = [1] * (2 * n)
             shape[d], shape[n + d] = counts[d], window[d]
             places = places * sizes[d] + at.reshape(batch, channels, *shape)

@@ -284,29 +284,34 @@ class Optimizer:
                 rows.append((grad, p, *pick(state)))
             else:
                 rows.append((grad, p) if pick is None else (grad, p, pick(state)))
-        first: list[tuple] = []
-        if fresh:
-            if modes.CHANGED:
-                modes.tell("once", f"{type(self).__name__} made the states of its parameters")
-            counted = self._first_counters(group, fresh[0]) if counts else {}
-            joined = self.alike and not group.get("differentiable")
-            flat = flat_for(fresh, names) if joined and not any([p._compound for p in fresh]) else None
-            if flat is not None:
-                self._flats = [f for f in self._flats if f.params[0] in states][-31:] + [flat]
-            for number, p in enumerate(fresh):
-                state = states[p]
-                state.update(counted)
-                for place, name in enumerate(names):
-                    value = self.initial(name, group, p)
-                    state[name] = value if flat is None else flat.initial(place, number, value)
-                first.append((p.grad, p, *[state[name] for name in names]))
-            buckets[-1] = (counted.get("step"), first)
-        for step, rows in buckets.values():
+        if fresh and modes.CHANGED:
+            modes.tell("once", f"{type(self).__name__} made the states of its parameters")
+        made = [self._first_rows(group, alike, names) for alike in _by_place(fresh)]
+        for step, rows in (*buckets.values(), *made):
             if not rows:
                 continue
-            later = pick is not None and rows is not first
+            later = pick is not None and not any([rows is first for _, first in made])
             flat = next((f for f in self._flats if f.params[0] is rows[0][1] and f.covers(rows)), None)
             self._update(group, tuple(zip(*rows, strict=True)), numbers, step, later, flat)
+
+    def _first_rows(
+        self, group: dict[str, Any], fresh: list[Tensor], names: tuple[str, ...]
+    ) -> tuple[Tensor | None, list[tuple]]:
+        """The step count and the rows of parameters of one place that have no states yet: these are made."""
+        counted = self._first_counters(group, fresh[0]) if self.counts else {}
+        joined = self.alike and not group.get("differentiable")
+        flat = flat_for(fresh, names) if joined and not any([p._compound for p in fresh]) else None
+        if flat is not None:
+            self._flats = [f for f in self._flats if f.params[0] in self.state][-31:] + [flat]
+        rows: list[tuple] = []
+        for number, p in enumerate(fresh):
+            state = self.state[p]
+            state.update(counted)
+            for place, name in enumerate(names):
+                value = self.initial(name, group, p)
+                state[name] = value if flat is None else flat.initial(place, number, value)
+            rows.append((p.grad, p, *[state[name] for name in names]))
+        return counted.get("step"), rows
 
     def _update(
         self, group: dict[str, Any], columns: tuple, numbers: dict[str, Any], step: Tensor | None,
@@ -434,7 +439,7 @@ class Optimizer:
                     "step": tensor(at[0], device=_at(p)),
                     **{k: state[p][k] for k in self.counters if k in values},
                 }
-                state[p].update(shared.setdefault((*at, p.dtype), found))
+                state[p].update(shared.setdefault((*at, p.dtype, _at(p)), found))
         settings = [{k: copy.deepcopy(v) for k, v in saved.items() if k != "params"} for saved in groups]
         self.state = state  # now that all could be copied
         for group, saved in zip(self.param_groups, settings, strict=True):
@@ -482,6 +487,16 @@ class Optimizer:
 def _at(p: Tensor) -> Any:
     """Where the counters of a parameter are."""
     return p.device if p.is_cuda else "cpu"
+
+
+def _by_place(params: list[Tensor]) -> Iterable[list[Tensor]]:
+    """Those of each place apart: what counts their steps is there."""
+    if not any([p.is_cuda for p in params]):
+        return [params] if params else []
+    found: dict[Any, list[Tensor]] = {}
+    for p in params:
+        found.setdefault(_at(p), []).append(p)
+    return found.values()
 
 
 # ---- what rules and steps share

@@ -39,7 +39,7 @@ class Adafactor(Optimizer):
         shape = {"row_var": (*p.shape[:-1], 1), "col_var": (*p.shape[:-2], 1, *p.shape[-1:])}.get(
             name, p.shape
         )
-        return ops.zeros(tuple(shape), dtype=p.dtype)
+        return ops.zeros(tuple(shape), dtype=p.dtype, device=p.device)
 
     def numbers(self, group):
         eps1, eps2 = group["eps"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, compress
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -53,8 +53,13 @@ def apply_update(
         raise InplaceError(f"{op.name}: a parameter's memory is read-only", f"parameter: {p._meta}")
     assert op.rows is not None, f"{op.name} is no update"
     if any([x.is_cuda for x in params]):
-        _update_on_device(op, columns, numbers)
-        _note(op, columns, numbers, source)
+        places = dict.fromkeys([x.device for x in params])
+        for place in places if len(places) > 1 else ():  # a program for each of them
+            there = [x.device == place for x in params]
+            apply_update(op, [tuple(compress(column, there)) for column in columns], numbers, None, source)
+        if len(places) == 1:
+            _update_on_device(op, columns, numbers)
+            _note(op, columns, numbers, source)
         return
     plain = numbers
     if modes.is_recording():  # what NumPy reads of a tensor here, Python never sees
@@ -78,15 +83,11 @@ def apply_update(
 
 
 def _update_on_device(op: Op, columns: Sequence[tuple[Tensor, ...]], numbers: dict[str, Any]) -> None:
-    """The same where parameters are on a GPU: a program for each of the devices that they are on."""
-    for place in dict.fromkeys([x.device for x in columns[1]]):
-        grads, params, *states = [
-            tuple([x for x, p in zip(column, columns[1], strict=True) if p.device == place])
-            for column in columns
-        ]
-        operands, attrs = op.bind(params, grads, *states, **numbers)
-        given = tuple(map(_read, operands))
-        on_device.eager().overwrite(op, given, attrs, place, [*chain(params, *states)])
+    """The same where all parameters are on one GPU."""
+    grads, params, *states = columns
+    operands, attrs = op.bind(params, grads, *states, **numbers)
+    given, written = tuple(map(_read, operands)), [*chain(params, *states)]
+    on_device.eager().overwrite(op, given, attrs, params[0].device, written)
 
 
 def _note(

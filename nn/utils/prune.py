@@ -274,7 +274,7 @@ class _Structured(BasePruningMethod):
         at, size = self.dim % t.ndim, t.shape[self.dim]
         if not (count := _compute_nparams_toprune(self.amount, size)):
             return default_mask
-        kept = ops.zeros(size, dtype=default_mask.dtype)
+        kept = ops.zeros(size, dtype=default_mask.dtype, device=t.device)
         if count < size:
             kept[ops.topk(self._scores(t), size - count).indices] = 1
         return default_mask * kept.reshape(*(size if d == at else 1 for d in range(t.ndim)))

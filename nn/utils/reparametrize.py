@@ -152,7 +152,7 @@ def spectral_norm(
     rows, columns = hook.matrix(weight.detach()).shape
 
     def drawn(n: int) -> Tensor:
-        return ops.normalize(ops.empty(n, dtype=weight.dtype).normal_(), dim=0, eps=eps)
+        return ops.normalize(ops.empty(n, dtype=weight.dtype, device=weight.device).normal_(), dim=0, eps=eps)
 
     _attach(module, hook, {name + "_orig": weight}, {name + "_u": drawn(rows), name + "_v": drawn(columns)})
     return module

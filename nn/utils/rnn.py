@@ -115,7 +115,8 @@ def pack_padded_sequence(
     if not enforce_sorted:
         order = sorted(range(batch), key=lambda i: -sizes[i])
         back = sorted(range(batch), key=order.__getitem__)
-        indices = tensor(order, dtype=int64), tensor(back, dtype=int64)
+        place = input.device
+        indices = tensor(order, dtype=int64, device=place), tensor(back, dtype=int64, device=place)
         sizes, input = [sizes[i] for i in order], input.index_select(1, indices[0])
     elif any(later > n for n, later in zip(sizes, sizes[1:])):
         raise ArgumentValueError(
@@ -153,14 +154,16 @@ def pad_packed_sequence(
     for n in reach:
         row = sequence.data[at : at + n]
         at += n
-        missing = ops.full((batch - n, *row.shape[1:]), padding_value, dtype=row.dtype)
-        rows.append(ops.cat([row, missing]) if n < batch else row)
+        if n < batch:
+            missing = (batch - n, *row.shape[1:])
+            row = ops.cat([row, ops.full(missing, padding_value, dtype=row.dtype, device=row.device)])
+        rows.append(row)
     if steps > len(rows):
         rows += [ops.full_like(rows[0], padding_value).detach()] * (steps - len(rows))
     padded, dim = ops.stack(rows), 1
     if sequence.unsorted_indices is not None:
         padded = padded.index_select(dim, sequence.unsorted_indices)
-        lengths = lengths[sequence.unsorted_indices]
+        lengths = lengths[sequence.unsorted_indices.cpu()]
     return (padded.transpose(0, 1) if batch_first else padded), lengths
 
 
@@ -184,7 +187,8 @@ def pad_sequence(
     longest = max(x.shape[0] for x in sequences)
     padded = []
     for x in sequences:
-        missing = ops.full((longest - x.shape[0], *x.shape[1:]), padding_value, dtype=x.dtype)
+        shape = longest - x.shape[0], *x.shape[1:]
+        missing = ops.full(shape, padding_value, dtype=x.dtype, device=x.device)
         padded.append(ops.cat([x, missing] if padding_side == "right" else [missing, x]))
     return ops.stack(padded, 0 if batch_first else 1)
 

@@ -401,3 +401,37 @@ def test_functions_of_functions_run_on_a_device(fake: Fake):
     same(lamina.func.jvp(lambda a: a.sin(), (x.cuda(),), (x.cuda(),))[1], x.cos() * x)
     with lamina.autocast("cpu", dtype=lamina.bfloat16):
         assert (x.cuda() @ w.cuda()).is_cuda
+
+
+APART = {
+    "SGD": {"momentum": 0.9}, "Adam": {"amsgrad": True}, "RMSprop": {"centered": True}, "AdamW": {},
+    "Adagrad": {}, "Adadelta": {}, "Adamax": {}, "NAdam": {}, "RAdam": {}, "Rprop": {}, "ASGD": {},
+    "Adafactor": {}, "Muon": {},
+}  # fmt: skip
+
+
+@on_fake(devices=2)
+def test_an_optimizer_has_parameters_on_two_devices_and_the_cpu(fake: Fake):
+    interpreted(fake)
+
+    def trained(name: str, places: tuple[str, ...]) -> list:
+        lamina.manual_seed(0)
+        params = []
+        for place in places:
+            value, grad = lamina.randn(3, 4), lamina.randn(3, 4)
+            params.append(nn.Parameter(value.to(place)))
+            params[-1].grad = grad.to(place)
+        optimizer = getattr(optim, name)(params, lr=0.1, **APART[name])
+        for _ in range(2):
+            optimizer.step()
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        optimizer.step()
+        for p, state in optimizer.state.items():
+            tensors = [x for x in state.values() if isinstance(x, lamina.Tensor)]
+            assert all(x.device == p.device or x.is_cpu and not x.ndim for x in tensors)
+        return params
+
+    for name in APART:
+        there = trained(name, ("cuda:0", "cuda:1", "cpu", "cuda:0"))
+        for found, wanted in zip(there, trained(name, ("cpu",) * 4), strict=True):
+            same(found, wanted)
