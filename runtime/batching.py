@@ -191,8 +191,8 @@ _PREFIXES: dict[str, Callable[[dict, int, Shape], dict]] = {
 
 def _view(call: Call) -> tuple:
     (x,), name = call.values, call.op.name
-    if name == "as_strided":  # of what one example is
-        x = x.contiguous()
+    if name == "as_strided":
+        return _strided(call)
     if name == "expand":
         x = inserted(x, len(call.attrs["size"]) - call.ndim(0))
     elif not call.ndim(0) and name in ("transpose", "unfold"):  # whose dim is one that a 0-d tensor lacks
@@ -200,6 +200,14 @@ def _view(call: Call) -> tuple:
     return listed(
         run_general(call.op, (x,), call.attrs | _PREFIXES[name](call.attrs, call.size, call.kinds[0].shape))
     )
+
+
+def _strided(call: Call) -> tuple:
+    """`as_strided` counts in the memory of an example, which need not be one row after the other."""
+    (x,), attrs, shape = call.values, call.attrs, call.kinds[0].shape
+    if not call.size or REGISTRY["basic_index"](x, 0).is_contiguous():
+        return call.run((x.contiguous(),), **_PREFIXES["as_strided"](attrs, call.size, shape))
+    return call.run((x,), size=(call.size, *attrs["size"]), stride=(x.stride(0), *attrs["stride"]))
 
 
 def _prefixed_chain(chain: Chain, shape: tuple, size: int) -> Chain | None:

@@ -714,6 +714,64 @@ def fills_and_shapes_in_place(T, F):
             *T.autograd.grad(filled.sum(), leaf)]  # fmt: skip
 
 
+def one_after_the_other(T, x, y):
+    z = x.clone()
+    z[1:].mul_(y[1:])
+    z[:2].mul_(x[:2])
+    z.div_(y + 2).pow_(2.0)
+    return z
+
+
+def from_ones(T, x, y):
+    z = T.ones(3, dtype=x.dtype)
+    z[1:].mul_(y[1:])
+    z.mul_(x).sin_().mul_(y)
+    return z
+
+
+@case
+def writes_over_what_backward_wants(T, F):
+    x, y = data(T, 2, 3), data(T, 2, 3, seed=1)
+    f, g = (lambda x, y, of=of: of(T, x, y).sum() for of in (one_after_the_other, from_ones))
+    return [
+        F.grad(lambda x, y: F.vmap(f)(x, y).sum(), (0, 1))(x, y), F.vmap(F.grad(f, (0, 1)))(x, y),
+        F.vmap(F.jacrev(F.grad(f)))(x, y), F.vmap(F.hessian(f, (0, 1)))(x, y),
+        F.hessian(f)(x[0], y[0]), F.hessian(g, (0, 1))(x[0], y[0]), F.jacrev(F.jacfwd(g))(x[0], y[0]),
+    ]  # fmt: skip
+
+
+@case
+def strides_in_the_memory_of_an_example(T, F):
+    x = data(T, 2, 3, 4)
+    f = lambda a: a.as_strided((2, 2), (1, 2), 1)
+    return [
+        F.vmap(f)(x), F.vmap(f, in_dims=1)(x), F.vmap(f)(x.transpose(1, 2)),
+        F.vmap(F.vmap(lambda a: a.as_strided((2,), (2,))))(x),
+        F.grad(lambda x: (F.vmap(f, in_dims=1)(x) ** 2).sum())(x),
+    ]  # fmt: skip
+
+
+@case
+def jacobians_row_by_row(T, F):
+    x = data(T, 3)
+    parts = F.jacrev(lambda x: {"a": x.sin(), "b": (x[:2] ** 2, x.sum())}, chunk_size=1)(x)
+
+    class Looks(T.autograd.Function):  # at values, which no vmap has
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2 * float(g.nonzero().shape[0])
+
+    return parts, F.jacrev(Looks.apply, chunk_size=1)(x)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_func_agrees(name):
     with warnings.catch_warnings():
