@@ -347,7 +347,8 @@ def vmap(
 ) -> Callable:
     """Make a function of one example into one of many, which stand along a dim of its arguments.
 
-    in_dims: that dim for each argument, nested as they are; None for what every example gets whole.
+    in_dims: that dim for each argument, nested as they are; None for what every example gets whole, as it
+    does arguments given by name.
     out_dims: where the results have it.  randomness: what random ops do: "error", "different" numbers for
     each example, or the "same".  chunk_size: at most so many examples at once.
     The function sees tensors without the dim, and must not ask for values.  Raises ArgumentValueError for
@@ -373,19 +374,13 @@ def vmap(
             raise ArgumentValueError(f"vmap(in_dims): must be an int or a tuple, not {in_dims!r}")
         shape, leaves = flatten(args)
         dims = spread(prefix, args, "vmap(in_dims)")
-        named, extra = flatten(kwargs)
-        dims += [0 if isinstance(x, Tensor) else None for x in extra]
-        leaves = leaves + extra
         size = _sizes(func, leaves, dims)
         moved = [x if d is None else to_front(x, d) for x, d in zip(leaves, dims, strict=True)]
-        count = len(leaves) - len(extra)
 
         def run(rows: list, size: int) -> Any:
             with opened(Batch(size, randomness)) as level:
                 given = [x if d is None else level.wrap(x) for x, d in zip(rows, dims)]
-                out = modes.call_user_with(
-                    func, unflatten(shape, given[:count]), unflatten(named, given[count:])
-                )
+                out = modes.call_user_with(func, unflatten(shape, given), kwargs)
                 return _taken_out(level, out, out_dims)
 
         if chunk_size is None or chunk_size >= size:

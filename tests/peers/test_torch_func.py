@@ -752,6 +752,13 @@ def strides_in_the_memory_of_an_example(T, F):
 
 
 @case
+def arguments_by_name_are_whole_for_each(T, F):
+    x, w = data(T, 3, 3), data(T, 3, 3, seed=1)
+    f = lambda a, w=None, scale=1.0: (a * w).sum(-1) * scale
+    return F.vmap(f)(x, w=w), F.vmap(f)(x, w=w[0], scale=2.0), F.vmap(f, chunk_size=2)(x, w=w)
+
+
+@case
 def jacobians_row_by_row(T, F):
     x = data(T, 3)
     parts = F.jacrev(lambda x: {"a": x.sin(), "b": (x[:2] ** 2, x.sum())}, chunk_size=1)(x)
