@@ -124,7 +124,6 @@ DRAWS = {
     "dirichlet": lambda a: lamina._sample_dirichlet(a + 1),
     "bernoulli": lamina.bernoulli,
     "bernoulli, one chance": lambda a: lamina.bernoulli(a, 0.5),
-    "bernoulli_": lambda a: lamina.empty_like(a).bernoulli_(a),
     "dropout": lambda a: lamina.nn.functional.dropout(a),
 }
 
@@ -267,6 +266,54 @@ def test_forward_mode_has_values_and_writes():
         with pytest.raises(TransformError):
             forward_ad.enter_dual_level()
     assert lamina.equal(pair.tangent, x.exp() * t) and modes.local.levels == ()
+
+
+def test_functional_call_takes_attributes_and_none():
+    class Scaled(lamina.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.scale = lamina.ones(2)
+
+        def forward(self, x):
+            return super().forward(x) * self.scale + getattr(self, "shift", 0.0)
+
+    module, x, scale = Scaled(), lamina.ones(1, 2), lamina.tensor([2.0, 3.0])
+    before, plain = module.scale, module(x)
+    found = func.functional_call(module, {"scale": scale, "shift": lamina.ones(2)}, x)
+    assert lamina.equal(found, plain * scale + 1) and module.scale is before and not hasattr(module, "shift")
+    found = func.functional_call(module, {"bias": None}, x)
+    assert lamina.equal(found, x @ module.weight.T) and module.bias is not None
+    with pytest.raises(lamina.LaminaError, match="in_features.*int"):
+        func.functional_call(module, {"in_features": scale}, x)
+    with pytest.raises(lamina.LaminaError, match="unexpected: scale"):
+        func.functional_call(module, {**dict(module.named_parameters()), "scale": scale}, x, strict=True)
+
+    class Failing(Scaled):
+        def forward(self, x):
+            raise ValueError("no")
+
+    failing = Failing()
+    with pytest.raises(ValueError, match="no"):
+        func.functional_call(failing, {"scale": scale, "shift": scale}, x)
+    assert lamina.equal(failing.scale, lamina.ones(2)) and not hasattr(failing, "shift")
+
+
+def test_functional_call_takes_tied_names_as_told():
+    module = lamina.nn.ModuleList([lamina.nn.Linear(1, 1), lamina.nn.Linear(1, 1)])
+    module[1].weight = module[0].weight
+
+    class Both(lamina.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = module
+
+        def forward(self, x):
+            return self.parts[1](self.parts[0](x))
+
+    one = {name: lamina.ones_like(x) for name, x in Both().named_parameters()}
+    assert func.functional_call(Both(), one, lamina.ones(1), strict=True).item() == 3.0
+    with pytest.raises(lamina.LaminaError, match="missing: parts.1.weight"):
+        func.functional_call(Both(), one, lamina.ones(1), strict=True, tie_weights=False)
 
 
 def test_functional_call_leaves_the_module_as_it_was():
