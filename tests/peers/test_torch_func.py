@@ -741,14 +741,18 @@ def writes_over_what_backward_wants(T, F):
 
 
 @case
-def strides_in_the_memory_of_an_example(T, F):
-    x = data(T, 2, 3, 4)
-    f = lambda a: a.as_strided((2, 2), (1, 2), 1)
+def indices_of_examples_that_are_numbers(T, F):
+    x, s = data(T, 3), data(T, 3, 1, seed=1)
+    one, each = T.tensor([0]), T.zeros(3, 1, dtype=T.int64)
     return [
-        F.vmap(f)(x), F.vmap(f, in_dims=1)(x), F.vmap(f)(x.transpose(1, 2)),
-        F.vmap(F.vmap(lambda a: a.as_strided((2,), (2,))))(x),
-        F.grad(lambda x: (F.vmap(f, in_dims=1)(x) ** 2).sum())(x),
-    ]  # fmt: skip
+        F.vmap(lambda x, i: x.gather(0, i))(x, T.zeros(3, 4, dtype=T.int64)),
+        F.vmap(lambda x, i: x.gather(0, i), (0, None))(x, one),
+        F.vmap(lambda x, i, s: x.index_add(0, i, s), (0, None, 0))(x, one, s),
+        F.vmap(lambda x, i, s: x.index_copy(0, i, s), (0, None, 0))(x, one, s),
+        F.vmap(lambda x, i: x.index_select(0, i), (0, None))(x, one),
+        F.vmap(lambda x, i: x.index_select(0, i))(x, each),
+        F.grad(lambda x: (F.vmap(lambda x, i: x.gather(0, i), (0, None))(x, one) ** 2).sum())(x),
+    ]
 
 
 @case
