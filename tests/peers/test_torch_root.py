@@ -6,6 +6,14 @@ torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip insta
 
 import lamina  # noqa: E402
 
+
+def refused(function, *args):
+    try:
+        function(*args)
+    except RuntimeError as error:
+        return str(error)
+
+
 SEGMENTS = ("sum", "mean", "max", "min", "prod", "amax", "amin")
 
 
@@ -48,6 +56,12 @@ CALLS = {
         for d in (-1, 0, 1, 2)
     ] + T.norm_except_dim(T.tensor([3.0, -4.0])).tolist(),
     "histogram of 100 bins": lambda T: [x.shape for x in T.histogram(T.arange(5.0))],
+    "isclose of integers": lambda T: [
+        T.isclose(T.tensor([0, 1, 1, 127, 3], dtype=d), T.tensor([1, 0, 3, 0, 3], dtype=d), *near).tolist()
+        for d in (T.uint8, T.int8, T.int64, T.bool) for near in ((), (0.5, 0.5), (0.0, 2.0))
+    ] + [T.isclose(T.tensor([127], dtype=T.int8), T.tensor([-128], dtype=T.int8), 0, 2).tolist()],
+    "isclose below 0": lambda T: [refused(f, T.ones(1), T.ones(1), *near) for near in ((-1, 1), (1, -1))
+                                  for f in (T.isclose, T.allclose)],
     "segment_reduce": lambda T: [segments(T, r, i) for r in SEGMENTS for i in (None, 2.0)],
     "conj_physical_": lambda T: T.conj_physical_(T.tensor([1 + 2j])).tolist(),
     "conv_tbc": lambda T: T.conv_tbc(T.ones(4, 2, 3), T.ones(2, 3, 5), T.ones(5), 1).tolist(),
