@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from ..ir.errors import ArgumentError
 from ..ir.pretended_gpus import count
 from ..ir.warned import warn
+from ..runtime import modes
 
 
 def get_cpu_capability() -> str:
@@ -62,9 +63,16 @@ _sdp_choices = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
 
 def _switches(kind: str) -> dict[str, Callable]:
     def enable(enabled: bool) -> None:
+        if modes.CHANGED:
+            modes.tell("refuse", f"enable_{kind}_sdp() chose among kernels of attention")
         _sdp_choices[kind] = bool(enabled)
 
-    return {f"enable_{kind}_sdp": enable, f"{kind}_sdp_enabled": lambda: _sdp_choices[kind]}
+    def asked() -> bool:
+        if modes.CHANGED:
+            modes.tell("refuse", f"{kind}_sdp_enabled() asked for a choice among kernels of attention")
+        return _sdp_choices[kind]
+
+    return {f"enable_{kind}_sdp": enable, f"{kind}_sdp_enabled": asked}
 
 
 @contextmanager
