@@ -17,6 +17,7 @@ from .facade import (
     nested,
     overrides,
     random,
+    return_types,
     serialization,
     signal,
     sparse,

@@ -73,7 +73,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.tensors[0])
 
 
-class StackDataset(Dataset):
+class StackDataset(Dataset[T]):
     """Datasets side by side: sample i is the tuple (or, of keywords, the dict) of their samples i."""
 
     def __init__(self, *args: Dataset, **kwargs: Dataset):

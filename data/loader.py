@@ -6,10 +6,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.lazy import load
+from ..ir.warned import warn
 from ..runtime import Generator
 from .collate import default_collate, default_convert
 from .datasets import Dataset, IterableDataset
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
 PREFETCH = 2  # batches that each worker is ahead
 FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
+T = TypeVar("T")
 
 
-class DataLoader:
+class DataLoader(Generic[T]):
     """Iterates over a dataset in batches; each `iter()` is an epoch.
 
     dataset: a map-style Dataset, or an IterableDataset. batch_size: None yields samples without collating
@@ -91,6 +93,7 @@ class DataLoader:
         self._batched = batch_size is not None or batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
         self._pool: Pool | None = None
+        self._told: int | None = None  # how many batches of a stream `len` said there are
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -103,13 +106,27 @@ class DataLoader:
         if not self._streams:
             return len(self._index_sampler)
         size = len(self.dataset)
-        if self.batch_size is None:
-            return size
-        return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
+        if self.batch_size is not None:
+            size = size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
+        self._told = size
+        return size
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._batches()
+        batches = self._counted(self._batches()) if self._streams else self._batches()
         return self._shown(batches) if self.progress else batches
+
+    def _counted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches of a stream, with a warning for each beyond those that `len` told of."""
+        for count, batch in enumerate(batches, 1):
+            if self._told is not None and count > self._told:
+                parts = "; does each worker give a part of its own?" if self.num_workers else ""
+                warn(
+                    f"Length of IterableDataset {self.dataset} was reported to be {self._told} (when "
+                    f"accessing len(dataloader)), but {count} samples have been fetched{parts}",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            yield batch
 
     def _shown(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, and behind each the bar moved on; there is none where stderr is no terminal."""

@@ -87,7 +87,7 @@ class RandomSampler(Sampler[int]):
         # Without a generator, one seed is drawn: what else draws during the epoch then does not change its
         # order.
         generator = self.generator or Generator().manual_seed(draw_seed(None))
-        return islice(self._endless(len(self.data_source), generator), self.num_samples)
+        yield from islice(self._endless(len(self.data_source), generator), self.num_samples)
 
     def _endless(self, size: int, generator: Generator) -> Iterator[int]:
         while size:
@@ -134,13 +134,13 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self):
         drawn = multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
-        return iter(drawn.tolist())
+        yield from drawn.tolist()
 
     def __len__(self) -> int:
         return self.num_samples
 
 
-class DistributedSampler(Sampler[int]):
+class DistributedSampler(Sampler[T]):
     """The share of indices that the process `rank` of `num_replicas` takes: every num_replicas-th one.
 
     num_replicas, rank: of all ranks that `distributed.init_process_group` joined, unless given.

@@ -4,12 +4,14 @@ Each switch permits a backend to be faster or demands that it be reproducible; L
 those of its plain kernels either way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
 from ..ir.errors import ArgumentError
 from ..ir.pretended_gpus import count
+from ..ir.warned import warn
+from ..runtime import modes
 
 
 def get_cpu_capability() -> str:
@@ -53,6 +55,53 @@ cudnn = _absent(
 )
 cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
 vars(cuda).update(is_built=lambda: count() > 0)  # programs ask before they ask for devices
+
+
+# Which kernels attention may use there; it has one here, whose results are those of each.
+_sdp_choices = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
+
+
+def _switches(kind: str) -> dict[str, Callable]:
+    def enable(enabled: bool) -> None:
+        if modes.CHANGED:
+            modes.tell("refuse", f"enable_{kind}_sdp() chose among kernels of attention")
+        _sdp_choices[kind] = bool(enabled)
+
+    def asked() -> bool:
+        if modes.CHANGED:
+            modes.tell("refuse", f"{kind}_sdp_enabled() asked for a choice among kernels of attention")
+        return _sdp_choices[kind]
+
+    return {f"enable_{kind}_sdp": enable, f"{kind}_sdp_enabled": asked}
+
+
+@contextmanager
+def sdp_kernel(
+    enable_flash: bool = True,
+    enable_math: bool = True,
+    enable_mem_efficient: bool = True,
+    enable_cudnn: bool = True,
+) -> Iterator[None]:
+    """Permit attention these kernels for a block (deprecated: `nn.attention.sdpa_kernel`)."""
+    warn("sdp_kernel is deprecated: use nn.attention.sdpa_kernel", FutureWarning, stacklevel=3)
+    before = dict(_sdp_choices)
+    try:
+        _sdp_choices.update(
+            flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn
+        )
+        yield
+    finally:
+        _sdp_choices.update(before)
+
+
+for _kind in _sdp_choices:
+    vars(cuda).update(_switches(_kind))
+vars(cuda).update(
+    sdp_kernel=sdp_kernel,
+    is_flash_attention_available=lambda: False,
+    preferred_linalg_library=lambda backend=None: "default",
+    preferred_blas_library=lambda backend=None: "default",
+)
 mps = _absent("mps", is_macos_or_newer=lambda major, minor: False)
 opt_einsum = _absent("opt_einsum", enabled=True, strategy="auto")
 cpu = ModuleType("lamina.backends.cpu", "What the CPU can do.")

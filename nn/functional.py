@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.dtypes import float64
 from ..ir.errors import ArgumentValueError, ShapeError
 from ..ir.warned import warn
 from ..runtime import Tensor, modes, ops
@@ -196,7 +197,7 @@ def rrelu(
         )
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slope = ops.empty_like(input).detach().uniform_(lower, upper)
+    slope = draws.rand_like(input.detach()) * (upper - lower) + lower
     out = ops.where(input >= 0, input, input * slope)
     return input.copy_(out) if inplace else out
 
@@ -259,7 +260,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def _keep(input: Tensor, shape: tuple, p: float) -> Tensor:
     """A mask of ones and, with probability p, zeros, in the input's dtype."""
-    return ops.empty(shape, dtype=input.dtype, device=input.device).bernoulli_(1 - p)
+    drawn = draws.rand(shape, dtype=float64, device=input.device)
+    return (drawn < 1 - p).to(input.dtype)
 
 
 def _drop_channels(

@@ -12,6 +12,7 @@ from ..ir.dtypes import int64
 from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
 from ..ir.shapes import pair
 from ..runtime import Tensor, ops
+from ..runtime import random as draws
 
 _AXES = {1: "L", 2: "H and W", 3: "D, H and W"}
 
@@ -138,7 +139,7 @@ def _fractional_max_pool(n: int) -> Callable:
         batch, channels = x.shape[:2]
         drawn = _random_samples
         if drawn is None:
-            drawn = ops.empty(batch, channels, n, dtype=x.dtype, device=x.device).uniform_()
+            drawn = draws.rand(batch, channels, n, dtype=x.dtype, device=x.device)
         elif drawn.ndim != 3 or drawn.shape[0] < batch or tuple(drawn.shape[1:]) != (channels, n):
             raise ShapeError(
                 f"{name}: Expect _random_samples to have shape {[batch, channels, n]}, not {[*drawn.shape]}"

@@ -53,7 +53,7 @@ def _merged(given: Any) -> dict[str, Tensor]:
                 f"not {type(part).__name__}"
             )
         for name, value in part.items():
-            if not isinstance(value, Tensor):
+            if value is not None and not isinstance(value, Tensor):
                 raise ArgumentError(f"functional_call: {name!r} must be a tensor, not {type(value).__name__}")
             if name in found:
                 raise ArgumentValueError(f"functional_call: {name!r} is given twice")
@@ -72,9 +72,10 @@ def functional_call(
 ) -> Any:
     """Call a module with other parameters and buffers, by their names; the module is left as it was.
 
+    Names of plain attributes that are tensors, or of none yet, stand for these attributes.  None: no tensor.
     tie_weights: a tensor that stands under several names is replaced under all.  strict: refuse names that
-    the module lacks, and ask for all it has.  Buffers that the module assigns anew are put into the
-    dictionaries.  Raises ArgumentError, StateError.
+    are no parameters or buffers, and ask for all there are.  Buffers that the module assigns anew are put
+    into the dictionaries.  Raises ArgumentError, StateError.
     """
     if not isinstance(module, Module):
         raise ArgumentError(f"functional_call(module): must be a Module, not {type(module).__name__}")
@@ -82,15 +83,8 @@ def functional_call(
         raise ArgumentError(f"functional_call(kwargs): must be a dict, not {type(kwargs).__name__}")
     values = _merged(parameter_and_buffer_dicts)
     slots = _slots(module)
-    missing, unknown = sorted(slots.keys() - values.keys()), sorted(values.keys() - slots.keys())
-    if unknown or (strict and missing):
-        if strict:
-            raise StateError(
-                f"functional_call(strict=True): the names are not those of {type(module).__name__}",
-                *([f"unexpected: {', '.join(unknown)}"] if unknown else []),
-                *([f"missing: {', '.join(missing)}"] if missing else []),
-            )
-        values = {name: value for name, value in values.items() if name in slots}
+    others = {name: value for name, value in values.items() if name not in slots}
+    values = {name: value for name, value in values.items() if name in slots}
     given: dict[str, Tensor] = dict(values)
     if tie_weights:
         shared: dict[int, list[str]] = {}
@@ -105,8 +99,19 @@ def functional_call(
                 )
             for name in names if told else ():
                 given[name] = values[told[0]]
-    before = []
+    missing = sorted(slots.keys() - given.keys())
+    if strict and (others or missing):
+        raise StateError(
+            f"functional_call(strict=True): the names are not those of {type(module).__name__}",
+            *([f"unexpected: {', '.join(sorted(others))}"] if others else []),
+            *([f"missing: {', '.join(missing)}"] if missing else []),
+        )
+    attributes = [(*place, value) for name, value in others.items() for place in _attribute(module, name)]
+    before, kept = [], []
     try:
+        for part, key, value in attributes:
+            kept.append((part, key, getattr(part, key, _ABSENT)))
+            setattr(part, key, value)
         for name, value in given.items():
             for slot in slots[name]:
                 before.append((slot, _held(slot)))
@@ -121,6 +126,31 @@ def functional_call(
                 _put_back(parameter_and_buffer_dicts, name, now)
         for slot, value in reversed(before):
             swap(slot, value)
+        for part, key, value in reversed(kept):
+            if value is not _ABSENT:
+                setattr(part, key, value)
+            elif hasattr(part, key):
+                delattr(part, key)
+
+
+_ABSENT = object()
+
+
+def _attribute(module: Module, path: str) -> list[tuple[Module, str]]:
+    """Where an attribute that is no parameter or buffer stands; nothing for what a class has, or no module.
+
+    Raises ArgumentError for one that is no tensor.
+    """
+    *names, key = path.split(".")
+    part: Any = module
+    for name in names:
+        part = part._modules.get(name) if isinstance(part, Module) else None
+    if part is None or hasattr(type(part), key):
+        return []
+    held = getattr(part, key, None)
+    if held is not None and not isinstance(held, Tensor):
+        raise ArgumentError(f"functional_call: {path!r} is a {type(held).__name__}, and no tensor")
+    return [(part, key)]
 
 
 def _put_back(given: Any, name: str, value: Tensor) -> None:

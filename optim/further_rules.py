@@ -7,8 +7,7 @@ from typing import Any
 
 from ..ir.errors import GradError
 from ..ir.op import REGISTRY
-from ..runtime import ops
-from .optimizer import Optimizer, require
+from .optimizer import Optimizer, filled_like, require
 from .rules import Rate, add_rows, check_betas, common, picked, rows_of, settings
 
 
@@ -124,7 +123,7 @@ class Rprop(Optimizer):
         return ("prev", "step_size")
 
     def initial(self, name, group, p):
-        return ops.full_like(p.detach(), 0.0 if name == "prev" else float(group["lr"]))
+        return filled_like(p, 0.0 if name == "prev" else float(group["lr"]))
 
     def numbers(self, group):
         (etaminus, etaplus), (least, most) = group["etas"], group["step_sizes"]

@@ -49,11 +49,11 @@ class LBFGS(Optimizer):
                 "LBFGS.step(closure): the closure must be callable, as the loss is asked for anew"
             )
         self._opt_called = True
-        for hook in self._before:
+        for hook in self._hooks_before():
             closure = closure_of(hook(self, (self, closure), {}), closure)
         with no_grad():
             loss = self._search(closure)
-        for hook in self._after:
+        for hook in self._hooks_after():
             hook(self, (self, closure), {})
         return loss
 

@@ -17,6 +17,7 @@ from .schedule import (
 from .schedule import (
     Curve,
     LRScheduler,
+    SmoothCurve,
     attributes,
     begin,
     current,
@@ -56,6 +57,10 @@ class LambdaLR(LRScheduler):
 
 class MultiplicativeLR(LambdaLR):
     """lr is multiplied by lr_lambda(epoch) after each epoch; one function, or one for each group."""
+
+    def _initial_step(self):
+        self.last_epoch += 1
+        self._set(current(self.optimizer))
 
     def get_lr(self):
         if not self.last_epoch:
@@ -113,7 +118,7 @@ class ConstantLR(Curve):
         return scaled(self, self.factor if self.last_epoch < self.total_iters else 1.0)
 
 
-class LinearLR(Curve):
+class LinearLR(SmoothCurve):
     """lr goes from base * start_factor to base * end_factor in `total_iters` epochs, in a straight line."""
 
     def __init__(
@@ -130,7 +135,7 @@ class LinearLR(Curve):
         return scaled(self, self.start_factor + (self.end_factor - self.start_factor) * done)
 
 
-class ExponentialLR(Curve):
+class ExponentialLR(SmoothCurve):
     """lr = base * gamma ** epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
@@ -141,7 +146,7 @@ class ExponentialLR(Curve):
         return scaled(self, self.gamma**self.last_epoch)
 
 
-class PolynomialLR(Curve):
+class PolynomialLR(SmoothCurve):
     """lr = base * (1 - epoch / total_iters) ** power, and 0 from then on."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
@@ -152,7 +157,7 @@ class PolynomialLR(Curve):
         return scaled(self, (1 - min(self.last_epoch, self.total_iters) / self.total_iters) ** self.power)
 
 
-class CosineAnnealingLR(Curve):
+class CosineAnnealingLR(SmoothCurve):
     """lr = eta_min + (base - eta_min) * (1 + cos(pi * epoch / T_max)) / 2.
 
     Source: Loshchilov and Hutter, SGDR: stochastic gradient descent with warm restarts, 2017.
@@ -165,6 +170,10 @@ class CosineAnnealingLR(Curve):
     def get_lr(self):
         share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+    def _resume(self):  # as PyTorch has it, whatever the rates are
+        self.last_epoch += 1
+        self._set(self.get_lr())
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):

@@ -42,6 +42,8 @@ class Optimizer:
     counts = True
     takes_step = True  # whether the count is an operand of the record
     alike = True  # whether each element is updated by itself, so that small parameters may be joined
+    _before_any: list[Callable] = []  # hooks of every optimizer's steps, called around each one's own
+    _after_any: list[Callable] = []
     counters: dict[
         str, float | str
     ] = {}  # 0-d states beside the count: what they begin with, or whose number
@@ -164,16 +166,22 @@ class Optimizer:
         if modes.CHANGED:
             modes.tell("gradients")
         self._opt_called = True
-        for hook in self._before:
+        for hook in self._hooks_before():
             closure = closure_of(hook(self, (self,) if closure is None else (self, closure), {}), closure)
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
         self._step_groups()
-        for hook in self._after:
+        for hook in self._hooks_after():
             hook(self, (self,) if closure is None else (self, closure), {})
         return loss
+
+    def _hooks_before(self) -> list[Callable]:
+        return [*self._before_any, *self._before]
+
+    def _hooks_after(self) -> list[Callable]:
+        return [*self._after, *self._after_any]
 
     def _cuda_graph_capture_health_check(self) -> None:
         """Nothing: no step is captured.  Optimizers derived from PyTorch's begin their steps by it."""
@@ -515,6 +523,21 @@ def check_settings(defaults: dict[str, Any]) -> None:
             raise ArgumentValueError(f"{name} as a tensor with foreach=True needs capturable=True")
     if told and len(tensors.keys() - {"lr"}) == 1:
         raise ArgumentValueError("betas must be either both numbers or both tensors")
+
+
+def filled_like(p: Tensor, value: float) -> Tensor:
+    """A state like a parameter, of one number; of complex numbers it is both parts."""
+    return ops.full_like(p.detach(), complex(value, value) if p.dtype.is_complex else value)
+
+
+def register_optimizer_step_pre_hook(hook: Callable) -> Handle:
+    """Call `hook(optimizer, args, kwargs)` before each step of any optimizer, and before its own hooks."""
+    return hung(Optimizer._before_any, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable) -> Handle:
+    """Call `hook(optimizer, args, kwargs)` after each step of any optimizer, and after its own hooks."""
+    return hung(Optimizer._after_any, hook)
 
 
 def closure_of(returned: Any, closure: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..ir.errors import ArgumentValueError, GradError
 from ..ir.op import REGISTRY
-from ..runtime import Tensor, ops
-from .optimizer import Optimizer, require
+from ..runtime import Tensor
+from .optimizer import Optimizer, filled_like, require
 
 Rate = float | Tensor
 
@@ -212,7 +212,7 @@ class Adagrad(Optimizer):
         return ("sum",)
 
     def initial(self, name, group, p):
-        return ops.full_like(p.detach(), float(group["initial_accumulator_value"]))
+        return filled_like(p, float(group["initial_accumulator_value"]))
 
     def numbers(self, group):
         return picked(group, "lr", "lr_decay", "eps", "weight_decay", "maximize")

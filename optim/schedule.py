@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from types import FunctionType
@@ -160,6 +161,16 @@ class Curve(LRScheduler):
 
     eta_min = 0.0
 
+    def _initial_step(self) -> None:
+        if self.last_epoch < 0:
+            super()._initial_step()
+        else:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on where an optimizer's rates were saved: a factor goes on from them."""
+        super()._initial_step()
+
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch, in proportion; or to `epoch` (deprecated), whatever the rates are."""
         if epoch is not None:
@@ -176,6 +187,18 @@ class Curve(LRScheduler):
         if before == self.eta_min:  # no proportion to it
             return now + (after - before)
         return self.eta_min + (now - self.eta_min) * (after - self.eta_min) / (before - self.eta_min)
+
+
+class SmoothCurve(Curve):
+    """A curve that goes on, where it is resumed, from rates as they are: mostly they are this epoch's.
+
+    Those of the epoch before, which a schedule saved with its own `last_epoch`, are taken on.
+    """
+
+    def _resume(self) -> None:
+        before, self.last_epoch = self.get_lr(), self.last_epoch + 1
+        rates = zip(current(self.optimizer), before, self.get_lr(), strict=True)
+        self._set([after if math.isclose(now, old) else now for now, old, after in rates])
 
 
 def for_each_group(optimizer: Optimizer, name: str, given: Any) -> list:

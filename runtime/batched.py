@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
-from ..ir.dtypes import float64
-from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError, TransformError
+from ..ir.dtypes import float32, float64
+from ..ir.errors import ArgumentError, ArgumentValueError, DimError, ShapeError, TransformError
 from ..ir.op import REGISTRY, Op
+from ..ir.ops.random import draws
 from . import modes
 from .autograd import vmap as offered
-from .batching import Call, listed, otherwise, rule_for
+from .batching import Call, inserted, listed, otherwise, rule_for
 from .dispatch import named, run_general
 from .function import Context, Function, run_forward
-from .levels import Level, Transformed, kind_without, opened
+from .generator import default_generator
+from .levels import (
+    Level,
+    Transformed,
+    kept_from_writes,
+    kind_without,
+    opened,
+    parts_at,
+    unite_at,
+)
 from .refusal import refusing
 from .tensor import Tensor
 from .trees import flatten, spread, unflatten
@@ -181,7 +192,7 @@ class Batch(Level):
             )
         if op.name in ("copy", "fill"):
             return self._copied(x, op, operands, attrs)
-        found = run_general(op, operands, attrs)
+        found = run_general(op, (kept_from_writes(operands), *operands[1:]), attrs)
         found = found[0] if isinstance(found, tuple) else found
         _require_fit(op, x, found)
         value = found._value if isinstance(found, Batched) and found._level is self else found
@@ -299,6 +310,9 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
     found = []
     for y, dim in zip(leaves, dims, strict=True):
         if not isinstance(y, Tensor):
+            if dim is None:
+                found.append(y)
+                continue
             raise ArgumentValueError(
                 f"vmap: the function must return tensors, and returned a {type(y).__name__}",
                 f"returned: {y!r}",
@@ -315,7 +329,7 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
             raise ArgumentValueError(f"vmap(out_dims): must hold ints and None, not {dim!r}")
         rank = y.ndim + 1
         if not -rank <= dim < rank:
-            raise ArgumentValueError(
+            raise DimError(
                 f"vmap(out_dims): dim {dim} is out of range for results of {rank} dimensions with the batch",
                 f"result of one example: {y._meta}",
             )
@@ -333,7 +347,8 @@ def vmap(
 ) -> Callable:
     """Make a function of one example into one of many, which stand along a dim of its arguments.
 
-    in_dims: that dim for each argument, nested as they are; None for what every example gets whole.
+    in_dims: that dim for each argument, nested as they are; None for what every example gets whole, as it
+    does arguments given by name.
     out_dims: where the results have it.  randomness: what random ops do: "error", "different" numbers for
     each example, or the "same".  chunk_size: at most so many examples at once.
     The function sees tensors without the dim, and must not ask for values.  Raises ArgumentValueError for
@@ -359,31 +374,24 @@ def vmap(
             raise ArgumentValueError(f"vmap(in_dims): must be an int or a tuple, not {in_dims!r}")
         shape, leaves = flatten(args)
         dims = spread(prefix, args, "vmap(in_dims)")
-        named, extra = flatten(kwargs)
-        dims += [0 if isinstance(x, Tensor) else None for x in extra]
-        leaves = leaves + extra
         size = _sizes(func, leaves, dims)
         moved = [x if d is None else to_front(x, d) for x, d in zip(leaves, dims, strict=True)]
-        count = len(leaves) - len(extra)
 
         def run(rows: list, size: int) -> Any:
             with opened(Batch(size, randomness)) as level:
                 given = [x if d is None else level.wrap(x) for x, d in zip(rows, dims)]
-                out = modes.call_user_with(
-                    func, unflatten(shape, given[:count]), unflatten(named, given[count:])
-                )
+                out = modes.call_user_with(func, unflatten(shape, given), kwargs)
                 return _taken_out(level, out, out_dims)
 
         if chunk_size is None or chunk_size >= size:
             return run(moved, size)
-        starts = range(0, size, chunk_size)
-        parts = [
-            run(
-                [x if d is None else x[s : s + chunk_size] for x, d in zip(moved, dims)],
-                min(chunk_size, size - s),
-            )
-            for s in starts
-        ]
+        state = default_generator.get_state() if randomness == "same" else None
+        parts = []
+        for s in range(0, size, chunk_size):
+            if s and state is not None:  # or each chunk would have numbers of its own
+                default_generator.set_state(state)
+            rows = [x if d is None else x[s : s + chunk_size] for x, d in zip(moved, dims)]
+            parts.append(run(rows, min(chunk_size, size - s)))
         shapes = [flatten(part) for part in parts]
         places = spread(out_dims if not isinstance(out_dims, list) else tuple(out_dims), parts[0], "out_dims")
         joined = [
@@ -402,11 +410,11 @@ offered.append(vmap)
 
 
 # ---- random numbers ----------------------------------------------------------------------------------------
-def drawn(name: str, operand: Any, attrs: dict[str, Any], draw: Callable[..., Tensor]) -> Any:
+def drawn(name: str, operands: tuple, attrs: dict[str, Any], reserve: Callable[[int], Tensor]) -> Any:
     """What a random op does inside of vmap; NotImplemented where no vmap is open.
 
-    draw(name, attrs): a plain draw.  Draws for an operand are made of draws of its shape.  Raises
-    TransformError where vmap was told to refuse.
+    reserve(count): a state to draw so many words from.  What asks for a shape alone gets the numbers of the
+    whole shape, examples in front.  Raises TransformError where vmap was told to refuse.
     """
     batches = [level for level in modes.local.levels if isinstance(level, Batch)]
     if not batches:
@@ -419,20 +427,31 @@ def drawn(name: str, operand: Any, attrs: dict[str, Any], draw: Callable[..., Te
         )
     own = [level for level in batches if level.randomness == "different"]
 
-    def sized(name: str, size: tuple, **more: Any) -> Tensor:
-        found = draw(name, {"size": (*(level.size for level in own), *size), **more})
+    def wrapped(found: Tensor) -> Tensor:
         for level in own:
             found = level.wrap(found)
         return found
 
+    def sized(name: str, size: tuple, **more: Any) -> Tensor:
+        whole = (*(level.size for level in own), *size)
+        return wrapped(_plain(REGISTRY[name], (), {"size": whole, **more}, reserve))
+
     if "size" in attrs:
         return sized(name, attrs["size"], **{k: v for k, v in attrs.items() if k != "size"})
     if name == "random_permutation":
-        order = REGISTRY["sort"](sized("random_uniform", (attrs["n"],), dtype=float64), dim=0)[1]
-        return REGISTRY["cast"](order, dtype=attrs["dtype"])
+        sizes = tuple(level.size for level in own)
+        rows = [_plain(REGISTRY[name], (), attrs, reserve) for _ in range(prod(sizes))]
+        n = attrs["n"]
+        if not rows:
+            return wrapped(REGISTRY["new_empty"](reserve(0), (*sizes, n), dtype=attrs["dtype"]))
+        return wrapped(REGISTRY["reshape"](REGISTRY["stack"](rows), (*sizes, n)))
+    if name not in _BY_SIZE:
+        return _drawn_for(REGISTRY[name], operands, attrs, batches, reserve)
+    (operand,) = operands
     shape = tuple(operand.shape)
-    if name == "random_bernoulli":
-        return REGISTRY["cast"](sized("random_uniform", shape, dtype=float64) < operand, dtype=operand.dtype)
+    if name == "random_bernoulli":  # as the op has it
+        chances = REGISTRY["cast"](operand, dtype=float32)
+        return REGISTRY["cast"](sized("random_uniform", shape, dtype=float32) < chances, dtype=operand.dtype)
     if name == "random_dropout":
         p = attrs["p"]
         kept = sized("random_words", shape) >= float(round(p * 4294967296.0))
@@ -444,6 +463,55 @@ def drawn(name: str, operand: Any, attrs: dict[str, Any], draw: Callable[..., Te
     sums = REGISTRY["cumsum"](REGISTRY["cast"](operand, dtype=float64), dim=-1)
     at = sized("random_uniform", (*shape[:-1], count), dtype=float64) * sums[..., -1:]
     return REGISTRY["searchsorted"](sums, at, right=True)
+
+
+# Draws for an operand that are made of draws of its shape.
+_BY_SIZE = ("random_bernoulli", "random_dropout", "random_multinomial")
+
+
+def _plain(op: Op, operands: tuple, attrs: dict[str, Any], reserve: Callable[[int], Tensor]) -> Tensor:
+    """A draw that no vmap has a part in."""
+    count = draws(op, *(x._meta for x in operands), reserve(0)._meta, **attrs)
+    return run_general(op, (*operands, reserve(count)), attrs)
+
+
+def _drawn_for(
+    op: Op, operands: tuple, attrs: dict[str, Any], batches: list[Batch], reserve: Callable[[int], Tensor]
+) -> Tensor:
+    """A draw for each element of operands, where it hangs on them how many numbers that takes.
+
+    "different": one draw for all examples.  The "same": a draw from one state for each of them.
+    """
+    if not batches:
+        return _plain(op, operands, attrs, reserve)
+    *outer, level = batches
+    varying = [_holds(level, x) for x in operands]
+    if level.randomness == "same" and not any(varying):
+        return _drawn_for(op, operands, attrs, outer, reserve)
+    if level.randomness == "different" or not level.size:
+        rank = max(x.ndim for x in operands)
+        full = tuple(inserted(parts_at(level, x)[0], rank - x.ndim) for x in operands)
+        return unite_at(level, (_drawn_for(op, full, attrs, outer, reserve),))
+    states: dict[int, Tensor] = {}
+
+    def again(count: int) -> Tensor:
+        if count not in states:
+            states[count] = reserve(count)
+        return states[count]
+
+    whole = tuple(parts_at(level, x)[0] if v else x for x, v in zip(operands, varying))
+    rows = [
+        tuple(REGISTRY["basic_index"](x, i) if v else x for x, v in zip(whole, varying))
+        for i in range(level.size)
+    ]
+    return unite_at(level, (REGISTRY["stack"]([_drawn_for(op, row, attrs, outer, again) for row in rows]),))
+
+
+def _holds(level: Level, x: Any) -> bool:
+    """Whether a tensor is wrapped by this level, on whatever depth."""
+    if not isinstance(x, Transformed):
+        return False
+    return x._level is level or any(_holds(level, part) for part in x._level.split(x))
 
 
 __all__ = ["Batch", "Batched", "drawn", "from_front", "to_front", "vmap"]

@@ -250,6 +250,13 @@ def _source(call: Call, i: int) -> Any:
     return REGISTRY["expand"](inserted(x, index.ndim), (call.size, *index.shape))
 
 
+def _of_one_dimension(call: Call, given: Sequence[Any]) -> tuple:
+    """Operands that are 0-d without the batch axis with a dimension behind it; an index may have one."""
+    return tuple(
+        REGISTRY["unsqueeze"](x, 1) if x is not None and not call.ndim(i) else x for i, x in enumerate(given)
+    )
+
+
 def _along_dims(call: Call) -> tuple:
     if call.attrs.get("dim", 0) is None:  # over all that there is
         count = call.kinds[0].size
@@ -260,7 +267,7 @@ def _along_dims(call: Call) -> tuple:
     dims, given = call.attrs[name], [_source(call, i) for i in range(len(call.values))]
     flat = not call.ndim(0)  # of which PyTorch allows dim 0 all the same
     if flat:
-        given = tuple(x if x is None else REGISTRY["unsqueeze"](x, 1) for x in given)
+        given = _of_one_dimension(call, given)
     found = call.run(given, **{name: _shifted(dims)})
     if flat:
         found = tuple(REGISTRY["reshape"](y, (call.size, *t.shape)) for y, t in zip(found, call.outs))
@@ -275,7 +282,7 @@ def _ungather(call: Call) -> tuple:
     given, shape = call.all_full(), call.attrs["shape"]
     flat = not shape
     if flat:
-        given, shape = tuple(REGISTRY["unsqueeze"](x, 1) for x in given), (1,)
+        given, shape = _of_one_dimension(call, given), (1,)
     found = call.run(given, dim=call.attrs["dim"] + 1, shape=(call.size, *shape))
     return tuple(REGISTRY["reshape"](y, (call.size,)) for y in found) if flat else found
 
@@ -504,7 +511,7 @@ def _spread(index: Any, like: Any, dim: int) -> Any:
 def _picked_along(x: Any, index: Any, dim: int) -> Any:
     """index_select by `gather`, of operands as the user sees them."""
     if not x.ndim:
-        return REGISTRY["index_select"](REGISTRY["unsqueeze"](x, 0), index, dim=0).reshape(())
+        return REGISTRY["index_select"](REGISTRY["unsqueeze"](x, 0), 0, index).reshape(())
     index = REGISTRY["reshape"](index, (-1,))
     shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
     spread = REGISTRY["reshape"](index, (-1, *(1,) * (x.ndim - dim - 1)))

@@ -25,7 +25,17 @@ from .batched import Batch
 from .batching import listed
 from .dispatch import named, run_general
 from .function import Context
-from .levels import Level, Transformed, array_of, insides, level_of, opened, parts_at, unite_at
+from .levels import (
+    Level,
+    Transformed,
+    array_of,
+    insides,
+    kept_from_writes,
+    level_of,
+    opened,
+    parts_at,
+    unite_at,
+)
 from .on_device import share_memory
 from .tensor import Tensor
 from .trees import flatten, unflatten
@@ -300,9 +310,7 @@ class Forward(Level):
                     "x.new_zeros(…)",
                 )
             self.adopt(x, operands[1:])
-        followed = modes.is_grad_enabled() and any(y._node is not None for y in insides(x))
-        start = REGISTRY["clone"](x) if followed else x
-        found = run_general(op, (start, *operands[1:]), attrs)
+        found = run_general(op, (kept_from_writes(operands), *operands[1:]), attrs)
         found = found[0] if isinstance(found, tuple) else found
         if found._meta.shape != x._meta.shape:
             raise ShapeError(

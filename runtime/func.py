@@ -114,10 +114,15 @@ class Reverse:
             shape, [y if not isinstance(y, Tensor) or self.followed([y]) else _forgetting(y) for y in leaves]
         )
 
-    def back(self, ys: Sequence[Tensor], cotangents: Sequence[Any], retain: bool) -> list[Tensor]:
-        """The gradients to our inputs, zeros where there is none."""
+    def back(
+        self, ys: Sequence[Tensor], cotangents: Sequence[Any], retain: bool, create: bool = True
+    ) -> list[Tensor]:
+        """The gradients to our inputs, zeros where there is none.
+
+        create: whether they may have a history, if there is one to tensors that are not ours.
+        """
         pairs = [(y, c) for y, c in zip(ys, cotangents, strict=True) if y._node is not None]
-        create = self.outer and self.followed([*ys, *cotangents, *self.inputs])
+        create = create and self.outer and self.followed([*ys, *cotangents, *self.inputs])
         found: Sequence = [None] * len(self.inputs)
         if pairs:
             ys, cotangents = zip(*pairs, strict=True)
@@ -249,10 +254,9 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
                     f"output: {y._meta}",
                     f"cotangent: {v._meta}",
                 )
+        create = modes.is_grad_enabled() if create_graph is None else create_graph
         with modes.enable_grad():
-            level.outer = level.outer and modes.is_grad_enabled()
-            found = unflatten(shape, level.back(ys, vs, retain_graph))
-        return found
+            return unflatten(shape, level.back(ys, vs, retain_graph, create))
 
     back = refusing(pullback, "vjp")
     return (results[0], back, results[1]) if has_aux else (results[0], back)
@@ -284,6 +288,9 @@ def _rows(function: Callable, vectors: Sequence[Tensor], chunk: int | None, rand
     if not total:
         like = function(*(REGISTRY["new_zeros"](v, tuple(v.shape[1:])) for v in vectors))
         return [REGISTRY["new_zeros"](y, (0, *y.shape)) for y in like]
+    if chunk == 1:  # row by row: for functions that vmap can't take
+        rows = [function(*(REGISTRY["basic_index"](v, i) for v in vectors)) for i in range(total)]
+        return [REGISTRY["stack"](column) for column in zip(*rows, strict=True)]
     return vmap(function, 0, 0, randomness, chunk_size=chunk)(*vectors)
 
 

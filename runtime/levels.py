@@ -23,6 +23,7 @@ from ..ir.errors import TransformError
 from ..ir.graph import Value
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type
+from ..ir.views import row_major
 from . import modes
 from .compound import Arrayless
 from .graph import Edge
@@ -150,8 +151,10 @@ class Transformed(Arrayless):
         return self
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether what is inside lies row by row."""
-        return self._inside().is_contiguous()
+        """Whether the elements of one example lie row by row."""
+        shape = self._meta.shape
+        steps = zip(shape, self.stride(), row_major(shape), strict=True)
+        return 0 in shape or all(n == 1 or step == dense for n, step, dense in steps)
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps between neighbours of each dimension (or of `dim`), in elements, inside."""
@@ -238,6 +241,24 @@ def run_through(op: Op, plan: Any, operands: tuple) -> Any:
     """The result of an op with a transformed operand; NotImplemented where there is none."""
     level = innermost(operands)
     return NotImplemented if level is None else level.run(op, plan, operands)
+
+
+def kept_from_writes(operands: Sequence[Any]) -> Tensor:
+    """What an op reads that writes over its first operand: that, or a copy where a backward may want it.
+
+    The op may save what it reads, on any level further out.
+    """
+    x = operands[0]
+    followed = modes.is_grad_enabled() and any(_recorded(y) for y in operands if isinstance(y, Tensor))
+    return REGISTRY["clone"](x) if followed else x
+
+
+def _recorded(x: Tensor) -> bool:
+    """Whether a tensor has a history, inside of whatever wraps it or has adopted it."""
+    level = level_of(x)
+    if level is None:
+        return x._node is not None
+    return any(_recorded(part) for part in level.split(x) if part is not None)
 
 
 def write_through(op: Op, operands: tuple, attrs: dict[str, Any]) -> Any:

@@ -86,13 +86,7 @@ def draw(
     somewhere = chosen.reserve(0) if modes.CHANGED else SOMEWHERE
     operands, attrs = bound(op, (*before, somewhere, *args), kwargs)
     if modes.CHANGED and modes.local.levels:
-
-        def plain(name: str, attrs: dict[str, Any]) -> Tensor:
-            op = REGISTRY[name]
-            count = draws(op, chosen.reserve(0)._meta, **attrs)
-            return run_general(op, (chosen.reserve(count),), attrs)
-
-        found = drawn(name, operand, attrs, plain)
+        found = drawn(name, operands[: len(before)], attrs, chosen.reserve)
         if found is not NotImplemented:
             return found
     count = draws(op, *(x._meta for x in operands), **attrs)
@@ -312,15 +306,19 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator=None) -> Tenso
     if not isinstance(input, Tensor):
         raise ArgumentError(f"bernoulli(input): takes a tensor of probabilities, not {type(input).__name__}")
     if p is not None:
-        return empty_of(input).bernoulli_(p, generator=generator)
+        return _by_chance("bernoulli", input, p, generator).to(input.dtype)
     if has_values(input) and not bool(((input >= 0) & (input <= 1)).all()):
         raise ArgumentValueError("bernoulli: probabilities must lie in [0, 1]")
     return draw("random_bernoulli", generator=generator, operand=input)
 
 
-def empty_of(input: Tensor) -> Tensor:
-    """Fresh memory of the shape and dtype of `input`, without history."""
-    return REGISTRY["zeros_like"](input.detach())
+def _by_chance(name: str, like: Tensor, p: Any, generator: Any) -> Tensor:
+    """What is true, or 1, with probability p, a number or a tensor of them, in the shape of `like`."""
+    if isinstance(p, Tensor):
+        return bernoulli(REGISTRY["expand"](p, tuple(like.shape)), generator=generator)
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentValueError(f"{name}: p must lie in [0, 1], not {p}")
+    return draw("random_uniform", tuple(like.shape), dtype=dtypes.float64, generator=generator) < p
 
 
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator=None) -> Tensor:
@@ -451,13 +449,7 @@ def geometric_(self: Tensor, p: float, *, generator=None) -> Tensor:
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None) -> Tensor:
     """Fill with ones with probability p (a number or a tensor of them), and zeros."""
-    if isinstance(p, Tensor):
-        return _fill(self, bernoulli(REGISTRY["expand"](p, tuple(self.shape)), generator=generator))
-    if not 0.0 <= p <= 1.0:
-        raise ArgumentValueError(f"bernoulli_: p must lie in [0, 1], not {p}")
-    return _fill(
-        self, draw("random_uniform", tuple(self.shape), dtype=dtypes.float64, generator=generator) < p
-    )
+    return _fill(self, _by_chance("bernoulli_", self, p, generator))
 
 
 def random_(self: Tensor, *bounds: int | None, generator=None, **given: Any) -> Tensor:

@@ -18,9 +18,22 @@ def return_type(name: str, fields: tuple[str, ...]) -> type:
     if made is None:
         base: type = namedtuple(public, fields)  # type: ignore[misc]
         members = {"__slots__": (), "__module__": "lamina.return_types"}
-        made = type(public, (base,), members | {"__repr__": _spelled, "__reduce__": _taken_apart})
+        methods = {"__new__": _from_any(base), "__repr__": _spelled, "__reduce__": _taken_apart}
+        made = type(public, (base,), members | methods)
         _made[public, fields] = made
     return made
+
+
+def _from_any(base: Any) -> Any:
+    """`__new__` of such a type: of its values, or of all of them in a sequence, as PyTorch's are made."""
+    count, make = len(base._fields), base.__new__
+
+    def new(cls: type, *values: Any, **named: Any) -> Any:
+        if len(values) == 1 < count and not named:
+            (values,) = values
+        return make(cls, *values, **named)
+
+    return new
 
 
 def _spelled(self: Any) -> str:

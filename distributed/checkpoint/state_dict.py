@@ -283,7 +283,8 @@ def _is_fresh(optimizer: Any) -> bool:
 def _template(optimizer: Any) -> dict[str, Any]:
     """The state that a first step would make, by a step of a copy along gradients of 0."""
     made = copy.deepcopy(optimizer)
-    made._before, made._after = [], []  # hooks of the program's are not for this
+    for name in ("_before", "_after", "_before_any", "_after_any"):  # hooks of the program's are not for this
+        setattr(made, name, [])
     with no_grad():
         for group in made.param_groups:
             for p in group["params"]:

@@ -101,7 +101,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for hook in self._before:
+        for hook in self._hooks_before():
             hook(self, (self,), kwargs)
         if modes.CHANGED:
             modes.tell("gradients")
@@ -116,7 +116,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
                 p.grad = grad
         self._whole = None
         self._spread()
-        for hook in self._after:
+        for hook in self._hooks_after():
             hook(self, (self,), kwargs)
         return loss
 

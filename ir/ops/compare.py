@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType, bool_
+from ..dtypes import DType, bool_, default_dtype
 from ..elementwise import elementwise
-from ..errors import DTypeError
+from ..errors import ArgumentValueError, DTypeError
 from ..kernel import scalar
 from ..op import Op, composite
 from ..sample import Operand, Sample, binary_samples, unary_samples
 from ..shapes import float_dtype, result_dtype
 from ..types import Type
-from .cast import dtype_of
+from .cast import cast, dtype_of
 
 # Small whole numbers, so that pairs of equal elements occur in every dtype.
 _EQUALS = binary_samples({"low": -2, "high": 2, "category": "int"})
@@ -186,12 +186,17 @@ where = elementwise(
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Tell where |input - other| <= atol + rtol * |other|, or the two are equal (also inf).
 
-    equal_nan: NaN counts as equal to NaN.
+    Integers are compared as floats of the default dtype.  equal_nan: NaN counts as equal to NaN.  Raises
+    ArgumentValueError for a tolerance below 0.
     """
+    for name, tolerance in (("atol", atol), ("rtol", rtol)):
+        if tolerance < 0:
+            raise ArgumentValueError(f"{name} must be greater than or equal to zero, but got {tolerance}")
     near = eq(input, other)
-    if dtype_of(input).category != "bool":
-        within = abs(input - other) <= atol + abs(rtol * other)
-        near = logical_or(near, logical_and(within, isfinite(other)))
+    if dtype_of(input).category in ("bool", "int"):  # their differences wrap around, or are none
+        input, other = cast(input, default_dtype()), cast(other, default_dtype())
+    within = abs(input - other) <= atol + abs(rtol * other)
+    near = logical_or(near, logical_and(within, isfinite(other)))
     return logical_or(near, logical_and(isnan(input), isnan(other))) if equal_nan else near
 
 

@@ -83,7 +83,7 @@ def _counted(op: str, columns: list, edges: list, weight: Any, density: bool, dt
 
 
 @composite()
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """Count the values in `bins` equal intervals of `range`, or between the borders that `bins` lists.
 
     Of the last interval the upper border counts.  weight: added up in place of ones.  density: so that the

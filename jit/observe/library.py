@@ -61,7 +61,7 @@ def native_step(optimizer: Optimizer) -> None:
 
 def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
     """`Optimizer.step` in a form whose hooks and closure are interpreted."""
-    for hook in optimizer._before:
+    for hook in [*optimizer._before_any, *optimizer._before]:
         given = (optimizer,) if closure is None else (optimizer, closure)
         returned = hook(optimizer, given, {})
         if returned is not None:
@@ -71,7 +71,7 @@ def observed_step(optimizer: Optimizer, closure: Callable | None = None) -> Any:
         with enable_grad():
             loss = closure()
     native_step(optimizer)
-    for hook in optimizer._after:
+    for hook in [*optimizer._after, *optimizer._after_any]:
         hook(optimizer, (optimizer,) if closure is None else (optimizer, closure), {})
     return loss
 
@@ -479,10 +479,9 @@ class Library(CalledBack):
                                          "trace the closure, or what it calls",
                                          function, args, kwargs)  # fmt: skip
                 return self._natively_with(optimizer, function, args, kwargs)
-            if closure is not None or optimizer._before or optimizer._after:
+            hooks = [self.attribute(optimizer, name) for name in _HOOKS]
+            if closure is not None or any(hooks):
                 return self.enter(observed_step, (optimizer, closure), {})
-            self.attribute(optimizer, "_before")
-            self.attribute(optimizer, "_after")
             return self._natively_with(optimizer, function, args, kwargs)
         if name in ("zero_grad", "native_step"):
             return self._natively_with(optimizer, function, args, kwargs)
@@ -491,7 +490,7 @@ class Library(CalledBack):
 
     def _natively_with(self, optimizer: Optimizer, function: Callable, args: tuple, kwargs: Any) -> Any:
         self._take_optimizer(optimizer)
-        for name in ("_before", "_after"):  # no hooks, or they are called by `observed_step`
+        for name in _HOOKS:  # no hooks, or they are called by `observed_step`
             self.read_all(self.attribute(optimizer, name))
         self.class_attribute(type(optimizer), function.__name__)
         return self.result(function(*args, **{k: self.plain(v) for k, v in kwargs.items()}))
@@ -739,6 +738,7 @@ _SCALED = {"addcmul": 1, "addcdiv": 1}  # ops with a factor, `value`, and the op
 _FILL = unwrapped(vars(Tensor)["fill_"])
 _INIT, _CALL = unwrapped(_OWN["__init__"]), _OWN["__call__"]
 _STEP = unwrapped(Optimizer.__dict__["step"])
+_HOOKS = ("_before_any", "_before", "_after", "_after_any")
 _HANDLERS: dict[Any, Callable] = {
     _OWN["__setattr__"]: lambda self, function, args, kwargs: self.set_on_module(*args),
     _OWN["__delattr__"]: lambda self, function, args, kwargs: self._delete_of_module(*args),

@@ -74,6 +74,8 @@ def save(
             )
         for piece in _pieces(obj, str(getattr(f, "name", "")), _use_new_zipfile_serialization):
             f.write(piece)
+        if callable(flush := getattr(f, "flush", None)):
+            flush()  # who opens it by its name now reads all of it
         return
     pieces = _pieces(obj, os.fsdecode(f), _use_new_zipfile_serialization)
     first = next(pieces)

@@ -157,3 +157,28 @@ def test_a_bar_needs_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     with pytest.raises(lazy.MissingLibraryError, match="tqdm"):
         DataLoader(range(3), progress=True)
+
+
+class Telling(IterableDataset):
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        return iter(range(5))
+
+
+def test_a_stream_that_gives_more_than_it_told_is_warned_of():
+    loader = DataLoader(Telling(), batch_size=1)
+    assert sum(1 for _ in loader) == 5  # nobody has asked how many there are
+    assert len(loader) == 3
+    with pytest.warns(UserWarning, match="reported to be 3 .*but [45] samples have been fetched") as told:
+        assert sum(1 for _ in loader) == 5
+    assert len(told) == 2
+
+
+def test_loaders_can_be_named_with_what_they_give():
+    def epoch(loader: DataLoader[int], stacked: lamina.data.StackDataset[tuple]) -> int:
+        return len(loader)
+
+    assert epoch(DataLoader[int](range(4)), None) == 4
+    assert lamina.data.DistributedSampler[int] is not None

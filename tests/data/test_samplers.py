@@ -130,3 +130,19 @@ def test_distributed_order_follows_from_seed_and_epoch():
 def test_distributed_refusals(given):
     with pytest.raises(ArgumentValueError, match="DistributedSampler"):
         DistributedSampler(range(4), **given)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        RandomSampler(range(10)), RandomSampler(range(10), replacement=True),
+        WeightedRandomSampler([1.0] * 9, 7), SubsetRandomSampler(range(8)),
+    ],
+)  # fmt: skip
+def test_random_orders_are_drawn_when_they_are_first_asked_for(sampler):
+    begun = [iter(sampler), iter(sampler)]
+    first = []
+    for each in begun:
+        lamina.manual_seed(3)
+        first.append(next(each))
+    assert first[0] == first[1] and list(begun[0]) == list(begun[1])

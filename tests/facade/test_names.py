@@ -16,6 +16,34 @@ from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTy
 from lamina.runtime import ops
 
 
+def test_results_have_the_types_of_return_types():
+    x = lamina.rand(3, 3)
+    square = x @ x.T + lamina.eye(3)
+    types = lamina.return_types
+    for made, kind in (
+        (x.max(0), types.max), (lamina.min(x, 1), types.min), (x.sort(), types.sort), (x.topk(2), types.topk),
+        (x.cummax(0), types.cummax), (lamina.aminmax(x), types.aminmax), (lamina.svd(x), types.svd),
+        (lamina.nanmedian(x, 0), types.nanmedian), (lamina.linalg.qr(x), types.linalg_qr),
+        (lamina.linalg.lu_factor_ex(square), types.linalg_lu_factor_ex),
+        (lamina.histogram(x), types.histogram),
+    ):  # fmt: skip
+        assert type(made) is kind and kind in types.all_return_types
+    made = types.max((x, x + 1))  # as PyTorch's are made, of one sequence
+    assert made.values is x and type(made) is type(x.max(0)) and types.max(x, made.indices) == made
+
+
+def test_switches_of_attention_kernels_may_be_set():
+    cuda = lamina.backends.cuda
+    q = lamina.rand(1, 2, 4, 8)
+    with pytest.warns(FutureWarning, match="sdpa_kernel"), cuda.sdp_kernel(enable_flash=False):
+        assert not cuda.flash_sdp_enabled() and cuda.math_sdp_enabled()
+        lamina.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert cuda.flash_sdp_enabled() and cuda.mem_efficient_sdp_enabled()
+    cuda.enable_mem_efficient_sdp(False)
+    assert not cuda.mem_efficient_sdp_enabled()
+    cuda.enable_mem_efficient_sdp(True)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_can_be_imported_and_reached(name):
     module = importlib.import_module(f"lamina.{name}")

@@ -870,6 +870,29 @@ def test_step_hooks_and_closures(hooks, closure, start):
     assert traced.counts()["served"] >= 12, traced.explain()
 
 
+def test_hooks_of_every_optimizer_are_called_by_traced_steps():
+    weight, seen = leaf(1, 2, 3), []
+    optimizer = optim.SGD([weight], lr=2.0**-10)
+
+    @jit.trace
+    def step(x):
+        optimizer.zero_grad()
+        (weight * x).pow(2).sum().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step(lamina.ones(3))
+    handle = optim.optimizer.register_optimizer_step_post_hook(lambda o, args, kwargs: seen.append(o))
+    try:
+        for _ in range(4):
+            step(lamina.ones(3))
+    finally:
+        handle.remove()
+    assert seen == [optimizer] * 4
+    step(lamina.ones(3))
+    assert len(seen) == 4
+
+
 def test_a_step_with_hooks_alone_asks_whether_there_are_gradients():
     def make():
         state = SimpleNamespace(weight=leaf(1, 2, 3), seen=[])

@@ -179,6 +179,33 @@ def test_hooks_see_each_step_until_removed():
     assert seen[2:] == [("after", True, 0.25)]
 
 
+def test_hooks_of_every_optimizer_stand_around_its_own():
+    from lamina.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    p, seen = parameter(1.0), []
+
+    def note(what):
+        return lambda o, args, kwargs: seen.append((what, type(o).__name__))
+
+    handles = [register_optimizer_step_pre_hook(note("before any")), None]
+    handles[1] = register_optimizer_step_post_hook(note("after any"))
+    try:
+        optimizer = optim.SGD([p], lr=0.25)
+        optimizer.register_step_pre_hook(note("before"))
+        optimizer.register_step_post_hook(note("after"))
+        descend(optimizer)
+        found = ["before any", "before", "after", "after any"]
+        assert seen == [(what, "SGD") for what in found]
+        optim.LBFGS([p]).step(lambda: p.detach().sum())
+        assert seen[4:] == [("before any", "LBFGS"), ("after any", "LBFGS")]
+    finally:
+        for handle in handles:
+            handle.remove()
+    seen.clear()
+    optim.SGD([p], lr=0.25).step()
+    assert seen == []
+
+
 def test_a_step_after_forward_is_noticed_by_backward():
     p = parameter(1.0)
     loss = (p * p).sum()

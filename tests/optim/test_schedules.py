@@ -73,6 +73,19 @@ def test_a_schedule_continued_from_a_saved_state_is_the_uninterrupted_one(name):
     assert run(make(third_optimizer, **kwargs, last_epoch=5), EPOCHS - 6) == whole[6:]
 
 
+@pytest.mark.parametrize(
+    "name", ["LinearLR", "ExponentialLR", "PolynomialLR", "CosineAnnealingLR", "MultiplicativeLR"]
+)
+def test_a_schedule_resumed_before_an_epoch_does_not_take_it_twice(name):
+    kwargs = FORMS[name][0] if name in FORMS else {"lr_lambda": lambda e: 0.75}
+    make, first = getattr(lr_scheduler, name), optimizer()
+    whole = run(make(first, **kwargs), EPOCHS)
+    first, second = optimizer(), optimizer()
+    run(make(first, **kwargs), 5)
+    second.load_state_dict(first.state_dict())  # epochs 0 to 4 are over, and the rate is that of epoch 5
+    assert run(make(second, **kwargs, last_epoch=4), EPOCHS - 5) == whole[5:]
+
+
 def test_states_can_be_written_as_text():
     schedule = lr_scheduler.CosineAnnealingLR(optimizer(), 5, eta_min=0.125)
     run(schedule, 3)

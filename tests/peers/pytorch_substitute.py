@@ -166,7 +166,7 @@ class Mixed(ModuleType):
         theirs = getattr(world.theirs(self.__name__), name)  # raises AttributeError for what PyTorch has not
         if isinstance(theirs, ModuleType) and world.is_module(path):
             return world.module(path)
-        if within(path, MACHINERY) or isinstance(theirs, world.constants):
+        if within(path, MACHINERY) or isinstance(theirs, world.constants) or name == "__all__":
             return theirs
         return Absent(path)
 

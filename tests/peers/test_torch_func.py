@@ -714,6 +714,75 @@ def fills_and_shapes_in_place(T, F):
             *T.autograd.grad(filled.sum(), leaf)]  # fmt: skip
 
 
+def one_after_the_other(T, x, y):
+    z = x.clone()
+    z[1:].mul_(y[1:])
+    z[:2].mul_(x[:2])
+    z.div_(y + 2).pow_(2.0)
+    return z
+
+
+def from_ones(T, x, y):
+    z = T.ones(3, dtype=x.dtype)
+    z[1:].mul_(y[1:])
+    z.mul_(x).sin_().mul_(y)
+    return z
+
+
+@case
+def writes_over_what_backward_wants(T, F):
+    x, y = data(T, 2, 3), data(T, 2, 3, seed=1)
+    f, g = (lambda x, y, of=of: of(T, x, y).sum() for of in (one_after_the_other, from_ones))
+    return [
+        F.grad(lambda x, y: F.vmap(f)(x, y).sum(), (0, 1))(x, y), F.vmap(F.grad(f, (0, 1)))(x, y),
+        F.vmap(F.jacrev(F.grad(f)))(x, y), F.vmap(F.hessian(f, (0, 1)))(x, y),
+        F.hessian(f)(x[0], y[0]), F.hessian(g, (0, 1))(x[0], y[0]), F.jacrev(F.jacfwd(g))(x[0], y[0]),
+    ]  # fmt: skip
+
+
+@case
+def indices_of_examples_that_are_numbers(T, F):
+    x, s = data(T, 3), data(T, 3, 1, seed=1)
+    one, each = T.tensor([0]), T.zeros(3, 1, dtype=T.int64)
+    return [
+        F.vmap(lambda x, i: x.gather(0, i))(x, T.zeros(3, 4, dtype=T.int64)),
+        F.vmap(lambda x, i: x.gather(0, i), (0, None))(x, one),
+        F.vmap(lambda x, i, s: x.index_add(0, i, s), (0, None, 0))(x, one, s),
+        F.vmap(lambda x, i, s: x.index_copy(0, i, s), (0, None, 0))(x, one, s),
+        F.vmap(lambda x, i: x.index_select(0, i), (0, None))(x, one),
+        F.vmap(lambda x, i: x.index_select(0, i))(x, each),
+        F.grad(lambda x: (F.vmap(lambda x, i: x.gather(0, i), (0, None))(x, one) ** 2).sum())(x),
+    ]
+
+
+@case
+def arguments_by_name_are_whole_for_each(T, F):
+    x, w = data(T, 3, 3), data(T, 3, 3, seed=1)
+    f = lambda a, w=None, scale=1.0: (a * w).sum(-1) * scale
+    return F.vmap(f)(x, w=w), F.vmap(f)(x, w=w[0], scale=2.0), F.vmap(f, chunk_size=2)(x, w=w)
+
+
+@case
+def jacobians_row_by_row(T, F):
+    x = data(T, 3)
+    parts = F.jacrev(lambda x: {"a": x.sin(), "b": (x[:2] ** 2, x.sum())}, chunk_size=1)(x)
+
+    class Looks(T.autograd.Function):  # at values, which no vmap has
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2 * float(g.nonzero().shape[0])
+
+    return parts, F.jacrev(Looks.apply, chunk_size=1)(x)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_func_agrees(name):
     with warnings.catch_warnings():

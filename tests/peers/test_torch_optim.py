@@ -263,6 +263,65 @@ def test_sequences_and_chains_are_pytorchs(two):
                 schedule.step()
 
 
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("LinearLR", {"start_factor": 0.5, "total_iters": 4}), ("ExponentialLR", {"gamma": 0.75}),
+        ("PolynomialLR", {"total_iters": 6, "power": 2.0}),
+        ("CosineAnnealingLR", {"T_max": 6, "eta_min": 0.01}),
+        ("MultiplicativeLR", {"lr_lambda": lambda e: 0.9}), ("StepLR", {"step_size": 3}),
+        ("MultiStepLR", {"milestones": [2, 5]}), ("ConstantLR", {"total_iters": 4}),
+        ("LambdaLR", {"lr_lambda": lambda e: 0.9**e}), ("OneCycleLR", {"max_lr": 0.1, "total_steps": 12}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("done", [3, 4])
+def test_resumed_rates_are_pytorchs(name, kwargs, done):
+    found = []
+    for T in (lamina, torch):
+        make = getattr(T.optim.lr_scheduler, name)
+        first, second = (T.optim.SGD([T.zeros(1, requires_grad=True)], lr=0.05, momentum=0.9) for _ in "12")
+        schedule = make(first, **kwargs)
+        for _ in range(done):
+            first.step()
+            schedule.step()
+        second.load_state_dict(first.state_dict())
+        schedule = make(second, **kwargs, last_epoch=done - 1)
+        rates = [schedule.get_last_lr()[0]]
+        for _ in range(5):
+            second.step()
+            schedule.step()
+            rates.append(schedule.get_last_lr()[0])
+        found.append(rates)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)  # a product of factors, or a closed form
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("Rprop", {}), ("Rprop", {"maximize": True}), ("Adagrad", {"initial_accumulator_value": 0.5}),
+        ("Adagrad", {"lr_decay": 0.1}), ("RMSprop", {"centered": True, "momentum": 0.5}),
+        ("Adam", {"amsgrad": True}), ("NAdam", {}), ("ASGD", {}), ("Adadelta", {}),
+        ("SGD", {"momentum": 0.5}),
+    ],
+)  # fmt: skip
+def test_complex_parameters_are_pairs_of_reals(name, kwargs):
+    rng = np.random.default_rng(3)
+    start, *gradients = (rng.normal(size=(5, 2)) for _ in range(5))
+    found = []
+    for T in (lamina, torch):
+        for pairs in (False, True):
+            p = T.tensor(start.tolist(), dtype=T.float64)
+            p = (p if pairs else T.view_as_complex(p).clone()).requires_grad_()
+            optimizer = getattr(T.optim, name)([p], **kwargs)
+            for g in gradients:
+                g = T.tensor(g.tolist(), dtype=T.float64)
+                p.grad = g if pairs else T.view_as_complex(g).clone()
+                optimizer.step()
+            found.append(np.asarray((p if pairs else T.view_as_real(p)).detach().numpy()))
+    for other in found[1:]:
+        np.testing.assert_allclose(found[0], other, rtol=1e-12, atol=1e-14)  # a few roundings of four steps
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 def test_rates_that_the_user_changes_are_followed_as_pytorch_does():
     pair = both()

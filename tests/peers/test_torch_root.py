@@ -6,6 +6,32 @@ torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip insta
 
 import lamina  # noqa: E402
 
+
+def refused(function, *args):
+    try:
+        function(*args)
+    except RuntimeError as error:
+        return str(error)
+
+
+SEGMENTS = ("sum", "mean", "max", "min", "prod", "amax", "amin")
+
+
+def segments(T, reduce, initial):
+    """Values and gradients, by lengths and by offsets, of rows and of matrices."""
+    found = []
+    for shape, lengths in (((6,), [1, 0, 3, 2]), ((6, 2), [2, 4]), ((2, 4, 3), [[1, 3], [4, 0]])):
+        size = T.tensor(lengths)
+        ends = T.cat((T.zeros_like(size[..., :1]), size), -1).cumsum(-1)
+        for given in ({"lengths": size}, {"offsets": ends}):
+            x = (T.arange(float(T.empty(shape).numel()), dtype=T.float64) * 5 % 7 + 0.5).reshape(shape)
+            x.requires_grad_()
+            y = T.segment_reduce(x, reduce, axis=size.ndim - 1, initial=initial, **given)
+            y[y.isfinite()].square().sum().backward()
+            found += [y.nan_to_num(nan=99.0).tolist(), (x.grad * 4096).round().tolist()]
+    return found
+
+
 CALLS = {
     "empty_strided": lambda T: T.empty_strided((2, 3), (1, 2)).stride(),
     "empty_strided of nothing": lambda T: T.empty_strided((2, 0), (7, 1)).shape,
@@ -29,6 +55,14 @@ CALLS = {
         T.norm_except_dim(T.arange(12.0).reshape(2, 3, 2), 2, d).square().round().flatten().tolist()
         for d in (-1, 0, 1, 2)
     ] + T.norm_except_dim(T.tensor([3.0, -4.0])).tolist(),
+    "histogram of 100 bins": lambda T: [x.shape for x in T.histogram(T.arange(5.0))],
+    "isclose of integers": lambda T: [
+        T.isclose(T.tensor([0, 1, 1, 127, 3], dtype=d), T.tensor([1, 0, 3, 0, 3], dtype=d), *near).tolist()
+        for d in (T.uint8, T.int8, T.int64, T.bool) for near in ((), (0.5, 0.5), (0.0, 2.0))
+    ] + [T.isclose(T.tensor([127], dtype=T.int8), T.tensor([-128], dtype=T.int8), 0, 2).tolist()],
+    "isclose below 0": lambda T: [refused(f, T.ones(1), T.ones(1), *near) for near in ((-1, 1), (1, -1))
+                                  for f in (T.isclose, T.allclose)],
+    "segment_reduce": lambda T: [segments(T, r, i) for r in SEGMENTS for i in (None, 2.0)],
     "conj_physical_": lambda T: T.conj_physical_(T.tensor([1 + 2j])).tolist(),
     "conv_tbc": lambda T: T.conv_tbc(T.ones(4, 2, 3), T.ones(2, 3, 5), T.ones(5), 1).tolist(),
     "autocast": lambda T: (T.is_autocast_enabled("cpu"), autocast_set(T), T.is_autocast_enabled("cpu")),

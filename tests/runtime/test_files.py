@@ -78,3 +78,10 @@ def test_what_is_no_such_file_is_refused(tmp_path, monkeypatch, arguments, error
     with pytest.raises(error, match=words):
         lamina.from_file(*arguments)
     assert (tmp_path / "short").stat().st_size == 8
+
+
+def test_a_saved_file_that_is_open_can_be_read_by_its_name(tmp_path):
+    path = tmp_path / "state.pt"
+    with open(path, "wb") as file:
+        lamina.save({"x": lamina.arange(3)}, file)
+        assert lamina.load(path)["x"].tolist() == [0, 1, 2]

@@ -1,5 +1,6 @@
 """Function transforms: levels, what is refused, what Python sees inside, and recordings."""
 
+import functools
 import threading
 import warnings
 
@@ -116,6 +117,138 @@ def test_random_modes_draw_as_told():
         assert (own[0] != own[1]).any() and (same[0] == same[1]).all()
 
 
+DRAWS = {
+    "poisson": lambda a: lamina.poisson(a * 5),
+    "binomial": lambda a: lamina.binomial(lamina.tensor([9.0, 5.0, 4.0, 3.0]), a),
+    "gamma": lambda a: lamina._standard_gamma(a + 1),
+    "dirichlet": lambda a: lamina._sample_dirichlet(a + 1),
+    "bernoulli": lamina.bernoulli,
+    "bernoulli, one chance": lambda a: lamina.bernoulli(a, 0.5),
+    "dropout": lambda a: lamina.nn.functional.dropout(a),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_for_operands_are_those_of_all_examples_or_of_each(name):
+    x, seeded = lamina.rand(3, 2, 4) * 0.5 + 0.25, lamina.manual_seed
+
+    def drawn(function, *args):
+        seeded(5)
+        return function(*args)
+
+    draw, one = DRAWS[name], lamina.rand(4) * 0.5 + 0.25
+    different = drawn(func.vmap(draw, 1, 1, "different"), x)
+    assert lamina.equal(different.movedim(1, 0), drawn(draw, x.movedim(1, 0)))
+    nested = drawn(func.vmap(func.vmap(draw, randomness="different"), randomness="different"), x)
+    assert lamina.equal(nested, drawn(draw, x))
+    alone = drawn(func.vmap(lambda _: draw(one), randomness="different"), x)
+    assert lamina.equal(alone, drawn(draw, one.expand(3, 4)))
+    same = drawn(func.vmap(draw, randomness="same"), x)
+    assert all(lamina.equal(row, drawn(draw, a)) for row, a in zip(same, x, strict=True))
+    assert lamina.equal(drawn(func.vmap(lambda _: draw(one), 0, None, "same"), x), drawn(draw, one))
+
+
+def test_draws_for_operands_have_gradients():
+    x = lamina.rand(3, 4) + 1
+
+    def total(a):
+        lamina.manual_seed(3)
+        return func.vmap(lamina._standard_gamma, randomness="different")(a).sum()
+
+    def whole(a):
+        lamina.manual_seed(3)
+        return lamina._standard_gamma(a).sum()
+
+    assert lamina.equal(func.grad(total)(x), func.grad(whole)(x))
+
+
+def test_random_orders_are_those_of_calls_one_after_the_other():
+    lamina.manual_seed(2)
+    one, two = lamina.randperm(9), lamina.randperm(9)
+    lamina.manual_seed(2)
+    different = func.vmap(lambda a: lamina.randperm(9), randomness="different")(lamina.zeros(2))
+    assert lamina.equal(different, lamina.stack([one, two]))
+    lamina.manual_seed(2)
+    same = func.vmap(lambda a: lamina.randperm(9), randomness="same")(lamina.zeros(2))
+    assert lamina.equal(same, lamina.stack([one, one]))
+    none = func.vmap(lambda a: lamina.randperm(9, dtype=lamina.int32), randomness="different")
+    assert none(lamina.zeros(0)).shape == (0, 9) and none(lamina.zeros(0)).dtype is lamina.int32
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu"],
+)
+def test_dropout_of_every_kind_draws_for_each_example(name):
+    drop = functools.partial(getattr(lamina.nn.functional, name), training=True)
+    x, plain = -lamina.ones(2, 4, 16, 2, 2, 2), -lamina.ones(4, 16, 2, 2, 2)
+    if name in ("dropout1d", "dropout2d"):
+        x, plain = x[..., 0, 0] if name == "dropout1d" else x[..., 0], plain[..., 0]
+        plain = plain[..., 0] if name == "dropout1d" else plain
+    for function, given in ((drop, x), (lambda a: drop(plain), x)):
+        own = func.vmap(function, randomness="different")(given)
+        same = func.vmap(function, randomness="same")(given)
+        assert (own[0] != own[1]).any() and (same[0] == same[1]).all() and own.shape == x.shape
+
+
+def test_chunks_draw_the_same_where_examples_do():
+    x = lamina.zeros(5, 3)
+    for mode in ("same", "different"):
+        found = []
+        for chunk in (None, 1, 2, 5):
+            lamina.manual_seed(4)
+            draw = func.vmap(lambda a: a + lamina.rand(3) * lamina.rand(()), 0, 0, mode, chunk_size=chunk)
+            found.append((draw(x), lamina.rand(())))
+        assert all(lamina.equal(out, found[0][0]) for out, _ in found) == (mode == "same")
+        assert mode == "different" or len({after.item() for _, after in found}) == 1
+
+
+def test_an_example_is_contiguous_by_its_own_strides():
+    seen = []
+
+    def look(a):
+        seen.append(a.is_contiguous())
+        return a
+
+    x = lamina.zeros(2, 3, 4)
+    func.vmap(look, in_dims=1)(x[:1])
+    func.vmap(func.vmap(look), in_dims=1)(x)
+    func.vmap(look)(x.transpose(0, 1))
+    func.vmap(look, in_dims=2)(x)
+    func.vmap(look)(x.transpose(1, 2))
+    func.vmap(look)(lamina.zeros(2, 0, 3).transpose(1, 2))
+    assert seen == [True, True, False, False, False, True]
+
+
+def test_random_windows_are_drawn_for_each_example():
+    pool = functools.partial(lamina.nn.functional.fractional_max_pool2d, kernel_size=2, output_size=5)
+    x = lamina.rand(1, 3, 9, 9).expand(2, 3, 9, 9)
+    own, same = (func.vmap(pool, randomness=mode)(x) for mode in ("different", "same"))
+    assert (own[0] != own[1]).any() and (same[0] == same[1]).all()
+
+
+def test_vmap_hands_on_what_is_no_tensor_where_out_dims_is_none():
+    x = lamina.ones(3, 2)
+    out, text = func.vmap(lambda a: (a * 2, "all"), out_dims=(0, None))(x)
+    assert text == "all" and lamina.equal(out, x * 2)
+    out, nothing = func.vmap(lambda a: (a, None), out_dims=(0, None), chunk_size=2)(x)
+    assert nothing is None and lamina.equal(out, x)
+    with pytest.raises(ArgumentValueError, match="returned a str"):
+        func.vmap(lambda a: (a, "all"))(x)
+    with pytest.raises(IndexError, match="out of range"):
+        func.vmap(lambda a: a, out_dims=3)(x)
+
+
+def test_pullback_without_gradients_keeps_no_history():
+    w = lamina.tensor([1.0, 2.0], requires_grad=True)
+    out, pullback = func.vjp(lambda a: a**2, w)
+    with lamina.no_grad():
+        (found,) = pullback(lamina.ones(2))
+    assert found.tolist() == [2.0, 4.0] and not found.requires_grad and out.requires_grad
+    assert pullback(lamina.ones(2))[0].requires_grad
+    assert not pullback(lamina.ones(2), create_graph=False)[0].requires_grad
+
+
 def test_forward_mode_has_values_and_writes():
     def f(x):
         y = x * 2 if x[0].item() > 0 else x
@@ -133,6 +266,54 @@ def test_forward_mode_has_values_and_writes():
         with pytest.raises(TransformError):
             forward_ad.enter_dual_level()
     assert lamina.equal(pair.tangent, x.exp() * t) and modes.local.levels == ()
+
+
+def test_functional_call_takes_attributes_and_none():
+    class Scaled(lamina.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.scale = lamina.ones(2)
+
+        def forward(self, x):
+            return super().forward(x) * self.scale + getattr(self, "shift", 0.0)
+
+    module, x, scale = Scaled(), lamina.ones(1, 2), lamina.tensor([2.0, 3.0])
+    before, plain = module.scale, module(x)
+    found = func.functional_call(module, {"scale": scale, "shift": lamina.ones(2)}, x)
+    assert lamina.equal(found, plain * scale + 1) and module.scale is before and not hasattr(module, "shift")
+    found = func.functional_call(module, {"bias": None}, x)
+    assert lamina.equal(found, x @ module.weight.T) and module.bias is not None
+    with pytest.raises(lamina.LaminaError, match="in_features.*int"):
+        func.functional_call(module, {"in_features": scale}, x)
+    with pytest.raises(lamina.LaminaError, match="unexpected: scale"):
+        func.functional_call(module, {**dict(module.named_parameters()), "scale": scale}, x, strict=True)
+
+    class Failing(Scaled):
+        def forward(self, x):
+            raise ValueError("no")
+
+    failing = Failing()
+    with pytest.raises(ValueError, match="no"):
+        func.functional_call(failing, {"scale": scale, "shift": scale}, x)
+    assert lamina.equal(failing.scale, lamina.ones(2)) and not hasattr(failing, "shift")
+
+
+def test_functional_call_takes_tied_names_as_told():
+    module = lamina.nn.ModuleList([lamina.nn.Linear(1, 1), lamina.nn.Linear(1, 1)])
+    module[1].weight = module[0].weight
+
+    class Both(lamina.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = module
+
+        def forward(self, x):
+            return self.parts[1](self.parts[0](x))
+
+    one = {name: lamina.ones_like(x) for name, x in Both().named_parameters()}
+    assert func.functional_call(Both(), one, lamina.ones(1), strict=True).item() == 3.0
+    with pytest.raises(lamina.LaminaError, match="missing: parts.1.weight"):
+        func.functional_call(Both(), one, lamina.ones(1), strict=True, tie_weights=False)
 
 
 def test_functional_call_leaves_the_module_as_it_was():
