@@ -108,7 +108,7 @@ class Batch(Level):
         found = self._found(op, operands, plan.attrs, plan.outs)
         if len(found) == 1 and len(op.outputs) == 1:
             return found[0]
-        return named(op)(*found) if len(op.outputs) == len(found) else tuple(found)
+        return named(op)(found) if len(op.outputs) == len(found) else tuple(found)
 
     def _found(self, op: Op, operands: tuple, attrs: dict[str, Any], outs: tuple) -> list[Tensor]:
         """The visible outputs of an op."""

@@ -361,17 +361,17 @@ def finished(op: Op, plan: Plan, operands: tuple, arrays: tuple) -> Any:
         modes.local.hook(op, plan.attrs, operands, (*outputs, *hidden))
     if len(outputs) == 1:
         return outputs[0]
-    return named(op)(*outputs) if len(op.outputs) == len(outputs) else outputs  # "*updated": any number
+    return named(op)(outputs) if len(op.outputs) == len(outputs) else outputs  # "*updated": any number
 
 
 _named: dict[Op, Callable] = {}
 
 
 def named(op: Op) -> Callable:
-    """The tuple type of an op of several outputs: fields by the record's names, as `max(x, 0).indices`."""
+    """What makes a tuple of an op's several outputs: fields by the record's names, as `max(x, 0).indices`."""
     made = _named.get(op)
     if made is None:
-        made = _named[op] = return_type(op.name, op.outputs)
+        made = _named[op] = return_type(op.name, op.outputs)._make  # not by the type, which takes more forms
     return made
 
 

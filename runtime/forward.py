@@ -159,7 +159,7 @@ class Forward(Level):
         out = [self.join(pair) for pair in found]
         if len(out) == 1 and len(op.outputs) == 1:
             return out[0]
-        return named(op)(*out) if len(out) == len(op.outputs) else tuple(out)
+        return named(op)(out) if len(out) == len(op.outputs) else tuple(out)
 
     def _pairs(self, op: Op, primals: tuple, tangents: tuple, attrs: dict, plan: Any) -> list[tuple]:
         """The outputs, each with its tangent."""

@@ -8,7 +8,7 @@ from typing import Any
 _made: dict[tuple[str, tuple[str, ...]], type] = {}
 
 
-def return_type(name: str, fields: tuple[str, ...]) -> type:
+def return_type(name: str, fields: tuple[str, ...]) -> Any:
     """The tuple type of op `name` with those fields; made once, so that equal results have equal types.
 
     A record that serves one form of a public function, as max_dim does max, prints under the public name.
