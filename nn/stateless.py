@@ -42,10 +42,10 @@ def _held(slot: Slot) -> Tensor:
     return members[key]
 
 
-def _merged(given: Any) -> dict[str, Tensor]:
-    """One dictionary of several.  Raises ArgumentError, ArgumentValueError."""
+def _merged(given: Any) -> dict[str, Any]:
+    """One dictionary of several, of tensors and None.  Raises ArgumentError, ArgumentValueError."""
     parts = given if isinstance(given, (tuple, list)) else (given,)
-    found: dict[str, Tensor] = {}
+    found: dict[str, Any] = {}
     for part in parts:
         if not isinstance(part, Mapping):
             raise ArgumentError(
