@@ -56,6 +56,8 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
             f"write y = {name}(…), or call it under no_grad()",
         )
     dtype = kwargs.get("dtype")
+    if isinstance(dtype, DType) and name in NORMS:  # in which is computed
+        dtype = dtype.to_real()
     if isinstance(dtype, DType) and len(targets) == 1 and targets[0]._meta.dtype is not dtype:
         raise DTypeError(
             f"{name}(out=…): Expected out tensor to have dtype {dtype.name}, but got "
@@ -88,6 +90,7 @@ def _wants(values: Iterable[Any]) -> bool:
 # These select, order or multiply, and write a result as it is, as all with several results do.
 SPREAD = ("arange", "linspace", "logspace", "range")  # fill whatever has so many elements
 TELLING = ("isneginf", "isposinf", "signbit")  # write bools alone
+NORMS = ("linalg_matrix_norm", "linalg_norm", "linalg_vector_norm", "norm")  # of complex numbers, real ones
 OF_ANY = ("bernoulli",)  # zeros and ones are numbers of every dtype
 EXACT = frozenset((
     "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",

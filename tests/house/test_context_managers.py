@@ -66,6 +66,7 @@ REVIEWED = {
     ("facade/streams.py", "StreamContext"): "names of the CPU, by which nothing is computed",
     ("facade/streams.py", "device"): "names of the CPU, by which nothing is computed",
     ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
+    ("facade/backends.py", "sdp_kernel"): "switches that change nothing computed; set within its try",
     ("profiler/sessions.py", "record_function"): "what is open ends with what it is in",
     (
         "facade/flop_counter.py",

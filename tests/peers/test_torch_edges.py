@@ -64,6 +64,15 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "numbers before products of matrices, as a method": lambda T: (x(T) @ x(T).T).addmm_(2, 3, x(T), x(T).T),
     "one number before a product with a vector": lambda T: T.addmv(2, x(T)[:, 0], x(T), x(T)[0]),
     "numbers before products of batches": lambda T: T.baddbmm(2, x(T)[None], 3, x(T)[None], T.eye(3)[None]),
+    "an outer product of ints, by a float": lambda T: T.addr(
+        x(T).int(), *[x(T).int()[:, 0], x(T).int()[0]], beta=2.5
+    ),
+    "an outer product, by a bool": lambda T: T.addr(x(T), x(T)[:, 0], x(T)[0], alpha=True),
+    "an outer product added to bools": lambda T: T.addr(x(T) > 2, x(T)[:, 0], x(T)[0]),
+    "the condition of nothing": lambda T: T.linalg.cond(T.ones(2, 0, 0, dtype=T.complex64)),
+    "… by another norm": lambda T: T.linalg.cond(T.ones(2, 0, 0, dtype=T.complex64), 1),
+    "the condition of a singular matrix": lambda T: T.linalg.cond(T.zeros(2, 2), 1),
+    "a norm of complex numbers as real ones": lambda T: T.linalg.vector_norm(c(T), dtype=T.float32),
     "numbers before an outer product": lambda T: T.addr(2, x(T), 3, x(T)[:, 0], x(T)[0]),
     "too many numbers before what is added": lambda T: x(T).add(2, 3, x(T)),
     "backwards": lambda T: reversed(x(T)),
