@@ -243,7 +243,17 @@ def new_tensor(
 
 
 def new(self: Tensor, *args: Any, size: Sequence[int] | None = None) -> Tensor:
-    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
+    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape.
+
+    Of a tensor or a storage it is one over the same memory.  Raises DTypeError where its dtype is another.
+    """
+    held = args[0] if len(args) == 1 and isinstance(args[0], Tensor) else None
+    if held is None and len(args) == 1:
+        held = line_of_storage[0](args[0], self.dtype)
+    if held is not None:
+        if held.dtype is not self.dtype:
+            raise DTypeError(f"new(data): takes a tensor of {self.dtype}, not of {held.dtype}")
+        return held.detach()
     made = Tensor(*(args if size is None else (Size(size),)), dtype=self.dtype)
     return made.to(self.device) if self.is_cuda else made
 

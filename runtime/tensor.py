@@ -64,6 +64,12 @@ class Size(tuple):
             return NotImplemented
         raise ArgumentError(f"can only concatenate tuple (not {type(other).__name__}) to lamina.Size")
 
+    def __mul__(self, count):
+        found = tuple.__mul__(self, count)
+        return found if found is NotImplemented else tuple.__new__(Size, found)
+
+    __rmul__ = __mul__
+
     def __radd__(self, other):
         return Size(tuple(other) + tuple(self)) if isinstance(other, tuple) else NotImplemented
 

@@ -97,7 +97,7 @@ CALLS = [
     # linalg's
     "t.linalg.norm(input=x, ord=1, dtype=t.float64)",
     "t.linalg.norm(x, dtype=t.float64)",
-    "t.linalg.matrix_norm(x, 'nuc', dtype=t.float64)",
+    "t.linalg.matrix_norm(x, 1, dtype=t.float64)",
     "t.linalg.matrix_norm(x, dtype=t.float64)",
     "t.linalg.norm(x + 0j, dtype=t.complex128, out=t.empty((), dtype=t.float64))",
     "t.linalg.vector_norm(x=x, dim=0)",

@@ -1,6 +1,7 @@
 """Edges that PyTorch's own test files look at: calls give what they give there, or raise the same kind."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,11 @@ def below(T: Any, write: Callable[[Any], Any]) -> Any:
     write(rows)
     (base * 2 + rows.sum()).sum().backward()
     return leaf.grad
+
+
+def copied(T: Any) -> list:
+    base = x(T).clone()
+    return deepcopy([base, base.view(3, 2)])
 
 
 CASES: dict[str, Callable[[Any], Any]] = {
@@ -117,6 +123,43 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "… set": lambda T: none(T).set_(x(T).untyped_storage()[4:20], 1, (2,)),
     "… empty": lambda T: T.tensor([x(T).untyped_storage()[9:3].nbytes()]),
     "… with a step": lambda T: x(T).untyped_storage()[::2],
+    "memory of halves": lambda T: T.tensor(T.HalfStorage([1, 2]).tolist()),
+    "memory of bfloat16": lambda T: T.tensor(T.BFloat16Storage(3).element_size()),
+    "memory of complex numbers": lambda T: T.tensor(
+        [T.ComplexFloatStorage([1, 2j]).nbytes(), T.ComplexDoubleStorage(2).nbytes()]
+    ),
+    "memory by its dtype": lambda T: T.tensor(
+        [isinstance(x(T).storage(), kind) for kind in (T.FloatStorage, T.HalfStorage, T.TypedStorage)]
+        + [isinstance(u8(T, 1).untyped_storage(), T.ByteStorage)]
+    ),
+    "memory in Python's count": lambda T: T.tensor(
+        x(T).storage().__sizeof__() - none(T, "float32").storage().__sizeof__()
+    ),
+    "memory of no values": lambda T: T.tensor(
+        [T.empty(3, 4, device="meta")[1:].untyped_storage().nbytes(), len(T.UntypedStorage(4, device="meta"))]
+    ),
+    "new of memory": lambda T: x(T).new(x(T).storage()),
+    "new of bytes": lambda T: x(T).new(x(T).untyped_storage()),
+    "new of a tensor": lambda T: x(T).new(x(T)),
+    "new of a tensor of another dtype": lambda T: x(T).new(x(T).double()),
+    "two without memory": lambda T: T.tensor(none(T).is_set_to(none(T))),
+    "sizes, twice": lambda T: T.ones(T.Size([1, 2]) * 2 + 2 * T.Size([3])).sum((0, 1)),
+    "type by the class of all": lambda T: x(T).double().type(T.Tensor),
+    "type of complex numbers by name": lambda T: x(T).type("torch.ComplexDoubleTensor"),
+    "copied views": lambda T: copied(T)[1].add_(1),
+    "… and what they view": lambda T: (lambda a, b: (b.add_(1), a)[1])(*copied(T)),
+    "a copied transpose's strides": lambda T: T.tensor(deepcopy(x(T).T).stride()),
+    "slopes at float64's distances": lambda T: T.gradient(
+        T.tensor([-1.0, 0.0, 2.0**24]), spacing=[T.arange(3.0, dtype=T.float64)]
+    )[0][1],
+    "frequencies into a tensor": lambda T: T.fft.fftfreq(3, out=T.empty(3, dtype=T.float64)),
+    "real frequencies into nothing": lambda T: T.fft.rfftfreq(4, out=none(T, "float32")),
+    "expanded and filled by a mask": lambda T: T.zeros(2, 1).expand(2, 3).masked_fill_(x(T) == 2, 5.0),
+    "expanded and filled by places": lambda T: T.zeros(1).expand(3).index_fill_(0, T.tensor([1]), 5.0),
+    "expanded and put": lambda T: T.zeros(1).expand(3).index_put_((T.tensor([0, 1]),), T.tensor([3.0, 4.0])),
+    "expanded and written by a mask": lambda T: (
+        (y := T.zeros(2, 1).expand(2, 3)).__setitem__(x(T) > 3, 1) or y
+    ),
     "type by a constructor": lambda T: x(T).type(T.DoubleTensor),
     "an array whose strides are no elements'": lambda T: T.from_numpy(
         np.lib.stride_tricks.as_strided(np.zeros(9), (3,), (3,))
