@@ -33,7 +33,7 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if self._node is not None:
         made._node = leaf(made)
     if self.grad is not None:
-        made.grad = deepcopy(self.grad.detach(), memo)
+        made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
     if fields(self):
         vars(made).update(deepcopy(fields(self), memo))
     return made

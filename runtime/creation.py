@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .interchange import from_dlpack
 from .on_device import on_host
 from .refusal import refusing
 from .storage import Inferred
-from .tensor import Size, Tensor, tensor_of
+from .tensor import Size, Tensor, line_of_storage, tensor_of
 
 
 def _checked(name: str, dtype: Any) -> DType | None:
@@ -149,7 +149,6 @@ def _uneven(data: Any) -> str:
 
 
 _TYPED = np.ndarray, np.generic, Tensor
-line_of_storage: list[Callable[[Any, DType | None], Tensor | None]] = []  # memory_view.py's `_as_tensor`
 
 
 def _holds_typed(data: Any) -> bool:
@@ -247,13 +246,6 @@ def new(self: Tensor, *args: Any, size: Sequence[int] | None = None) -> Tensor:
 
     Of a tensor or a storage it is one over the same memory.  Raises DTypeError where its dtype is another.
     """
-    held = args[0] if len(args) == 1 and isinstance(args[0], Tensor) else None
-    if held is None and len(args) == 1:
-        held = line_of_storage[0](args[0], self.dtype)
-    if held is not None:
-        if held.dtype is not self.dtype:
-            raise DTypeError(f"new(data): takes a tensor of {self.dtype}, not of {held.dtype}")
-        return held.detach()
     made = Tensor(*(args if size is None else (Size(size),)), dtype=self.dtype)
     return made.to(self.device) if self.is_cuda else made
 

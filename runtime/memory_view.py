@@ -32,7 +32,7 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeErr
 from ..ir.types import CPU, Device, placed, type_of
 from ..ir.views import row_major
 from . import modes
-from .creation import line_of_storage, mapped
+from .creation import mapped
 from .graph import Leaf
 from .history import storage_of
 from .inplace import check_writable
@@ -41,7 +41,7 @@ from .meta import array as nothing
 from .on_device import OnDevice
 from .refusal import refusing, refusing_methods
 from .storage import Storage
-from .tensor import Tensor, tensor_of, wrap
+from .tensor import Tensor, line_of_storage, tensor_of, wrap
 
 
 def _reach(x: Tensor) -> int:

@@ -159,7 +159,7 @@ class Nested(Compound):
         if self.requires_grad and self.is_leaf:
             made.requires_grad_()
         if self.grad is not None:
-            made.grad = deepcopy(self.grad.detach(), memo)
+            made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
         return made
 
     def __repr__(self) -> str:

@@ -132,12 +132,14 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
                 UserWarning,
                 stacklevel=5,
             )
-        resize(target, result._meta.shape)
+        resize(target, result._meta.shape, result.stride())
     write(REGISTRY["copy"], (target, result), {})
 
 
-def resize(x: Tensor, shape: tuple[int, ...]) -> None:
+def resize(x: Tensor, shape: tuple[int, ...], like: tuple[int, ...] | None = None) -> None:
     """Give a tensor another shape in place: the elements of its memory in order, then zeros.
+
+    like: strides of what will be written, whose order the elements take where they leave no gaps.
 
     Where it needs more memory than there is, it leaves what it shared with views.  Raises InplaceError for a
     tensor with history, and for one that would leave memory that NumPy sees.
@@ -165,7 +167,7 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
             data = np.zeros(size, line.dtype)
             data[: line.size] = line
             x._storage = Storage()
-        x._data = data.reshape(shape)
+        x._data = data.reshape(shape) if like is None else _in_order_of(data, shape, like)
     x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
     if x._meta.device.type == "cuda":
         x._data = _longer(before, shape)
@@ -174,6 +176,12 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
     advance_objects()
     store.written(("resize_", here()))
     storage_of(x).version = store.version  # whoever saved it sees the write
+
+
+def _in_order_of(line: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """A line of elements in that shape, the dimensions in memory as those strides have them."""
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    return line.reshape([shape[d] for d in order]).transpose(np.argsort(order))
 
 
 def _longer(x: Tensor, shape: tuple[int, ...]) -> np.ndarray:

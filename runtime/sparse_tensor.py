@@ -105,7 +105,7 @@ class Sparse(Compound):
         fields(made).update(deepcopy(fields(self), memo))
         memo[id(self)] = made
         if self.grad is not None:
-            made.grad = deepcopy(self.grad.detach(), memo)
+            made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
         return made
 
 

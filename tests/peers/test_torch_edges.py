@@ -46,6 +46,12 @@ def below(T: Any, write: Callable[[Any], Any]) -> Any:
     return leaf.grad
 
 
+def with_gradient(T: Any) -> Any:
+    y = x(T)
+    y.grad = T.ones_like(y)
+    return y
+
+
 def copied(T: Any) -> list:
     base = x(T).clone()
     return deepcopy([base, base.view(3, 2)])
@@ -142,6 +148,12 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "new of bytes": lambda T: x(T).new(x(T).untyped_storage()),
     "new of a tensor": lambda T: x(T).new(x(T)),
     "new of a tensor of another dtype": lambda T: x(T).new(x(T).double()),
+    "a tensor of memory": lambda T: (lambda s: (T.FloatTensor(s)[0].fill_(5), T.tensor(s.tolist()))[1])(
+        T.FloatStorage([1, 2])
+    ),
+    "a tensor of memory of another dtype": lambda T: T.LongTensor(T.FloatStorage([1, 2])),
+    "strides of what out becomes": lambda T: T.tensor(T.exp(x(T).T, out=none(T, "float32")).stride()),
+    "… of two": lambda T: T.tensor(T.eq(x(T).T, x(T).T[0], out=none(T, "bool")).stride()),
     "two without memory": lambda T: T.tensor(none(T).is_set_to(none(T))),
     "sizes, twice": lambda T: T.ones(T.Size([1, 2]) * 2 + 2 * T.Size([3])).sum((0, 1)),
     "type by the class of all": lambda T: x(T).double().type(T.Tensor),
@@ -149,6 +161,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "copied views": lambda T: copied(T)[1].add_(1),
     "… and what they view": lambda T: (lambda a, b: (b.add_(1), a)[1])(*copied(T)),
     "a copied transpose's strides": lambda T: T.tensor(deepcopy(x(T).T).stride()),
+    "a gradient copied beside its tensor": lambda T: (lambda a, g: T.tensor(a.grad is g))(
+        *deepcopy([y := with_gradient(T), y.grad])
+    ),
+    "losses of no class": lambda T: T.nn.functional.nll_loss(T.ones(()), T.ones(())),
     "slopes at float64's distances": lambda T: T.gradient(
         T.tensor([-1.0, 0.0, 2.0**24]), spacing=[T.arange(3.0, dtype=T.float64)]
     )[0][1],
