@@ -112,6 +112,8 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
                 rule = f"{name} only supports bool tensor for result, got: {got}"
                 raise DTypeError(rule, f"out: {target._meta}")
             return _leave(name, target, result.to(uint8), True)
+        if name == "abs" and target._meta.dtype is result._meta.dtype.to_complex():
+            return _leave(name, target, result.to(target._meta.dtype), True)
         raise DTypeError(
             f"{name}(out=…): expected out to have scalar type {result._meta.dtype.scalar_type} "
             f"({result._meta.dtype}), that of the result, not {target._meta.dtype}",

@@ -161,6 +161,13 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "copied views": lambda T: copied(T)[1].add_(1),
     "… and what they view": lambda T: (lambda a, b: (b.add_(1), a)[1])(*copied(T)),
     "a copied transpose's strides": lambda T: T.tensor(deepcopy(x(T).T).stride()),
+    "logarithms beside 1, of complex numbers": lambda T: T.log1p(
+        T.tensor([2.0**-70 + 2.0**-66 * 1j, -(2.0**-80) + 0j], dtype=T.complex128)
+    ),
+    "a Bessel function at infinity": lambda T: T.special.spherical_bessel_j0(
+        T.tensor([T.inf, -T.inf, 0.0, T.nan])
+    ),
+    "sizes of complex numbers into complex numbers": lambda T: T.abs(c(T) * 0 + 3, out=c(T)),
     "a gradient copied beside its tensor": lambda T: (lambda a, g: T.tensor(a.grad is g))(
         *deepcopy([y := with_gradient(T), y.grad])
     ),
