@@ -182,11 +182,12 @@ class _TypedMemory(type):
     kind: DType
 
     def __instancecheck__(cls, x: object) -> bool:
-        alike = isinstance(x, TypedStorage) and not isinstance(x, UntypedStorage)
-        return type.__instancecheck__(cls, x) or (alike and x.dtype is cls.kind)
+        if not isinstance(x, TypedStorage) or isinstance(x, UntypedStorage):
+            return type.__instancecheck__(cls, x)
+        return type.__instancecheck__(cls, x) or x.dtype is cls.kind
 
 
-def _storage(name: str, dtype: DType) -> type[TypedStorage]:
+def _storage(name: str, dtype: DType) -> Any:
     doc = f"Memory of {dtype.name}: {name}([1, 2]) holds these numbers, {name}(2) zeros."
     return _TypedMemory(name, (TypedStorage,), {"kind": dtype, "__doc__": doc})
 

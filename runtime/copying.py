@@ -45,7 +45,7 @@ def _over_copied_memory(x: Tensor, memo: dict) -> Tensor:
     root = data if x._view is None else x._view[0]._data
     if store is None or type(data) is not np.ndarray or min((*root.strides, *data.strides), default=0) < 0:
         return wrap(data.copy("K") if type(data) is np.ndarray else data.copy(), x._meta)
-    copied = memo.get(id(store))
+    copied: Any = memo.get(id(store))
     if copied is None:
         copied = memo[id(store)] = Storage()
         copied.memory = memory_of(x).copy()

@@ -438,7 +438,8 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """Add an outer product: beta * input + alpha * outer(vec1, vec2).  Shapes: [m, n], [m], [n] -> [m, n]."""
     product = outer(vec1, vec2)
     for name, by in (("beta", beta), ("alpha", alpha)):
-        check_alpha("addr", input, product, *[isinstance(by, kind) for kind in (bool, float, complex)], name)
+        is_bool, is_float, is_complex = (isinstance(by, kind) for kind in (bool, float, complex))
+        check_alpha("addr", input, product, is_bool, is_float, is_complex, name)
     return scaled_sum(input, beta, product, alpha)
 
 
