@@ -314,6 +314,10 @@ class ContinuousBernoulli(_OfTwo, ExponentialFamily):
         if probs is not None:
             self.probs = clamp_probs(self.probs)
 
+    @lazy_property
+    def probs(self):
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
+
     def _is_safe(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 

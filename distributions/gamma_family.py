@@ -6,7 +6,7 @@ from math import inf, nan
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
-from ..runtime import Tensor, ops
+from ..runtime import Tensor, as_tensor, ops
 from ..runtime import random as draws
 from . import constraints
 from .distribution import Distribution, ExponentialFamily
@@ -114,6 +114,7 @@ class Gamma(ExponentialFamily):
         return value + (kept.clamp(min=tiny_of(value.dtype)) - kept)
 
     def log_prob(self, value):
+        value = as_tensor(value, dtype=self.rate.dtype)  # a number, too
         if self._validate_args:
             self._validate_sample(value)
         a, b = self.concentration, self.rate

@@ -282,6 +282,7 @@ class Wishart(_ByMatrix, ExponentialFamily):
         }
         matrix = _matrix_of(given)
         degrees = df if isinstance(df, Tensor) else tensor(df, dtype=matrix.dtype, device=matrix.device)
+        degrees = degrees if degrees.is_floating_point() else degrees.to(matrix.dtype)
         batch = broadcast_shapes("Wishart", tuple(matrix.shape[:-2]), tuple(degrees.shape))
         event = tuple(matrix.shape[-2:])
         self.df = degrees.expand(batch)

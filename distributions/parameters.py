@@ -10,7 +10,7 @@ import ml_dtypes
 
 from ..ir.dtypes import DType, default_dtype, int64
 from ..ir.errors import ArgumentValueError
-from ..runtime import Tensor, ops, tensor
+from ..runtime import Tensor, enable_grad, ops, tensor
 
 euler_constant = 0.57721566490153286060  # Euler and Mascheroni's
 
@@ -61,7 +61,8 @@ class lazy_property:
     def __get__(self, instance: Any, kind: Any = None) -> Any:
         if instance is None:
             return self
-        value = self.wrapped(instance)
+        with enable_grad():
+            value = self.wrapped(instance)
         setattr(instance, self.__name__, value)
         return value
 

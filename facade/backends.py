@@ -4,14 +4,13 @@ Each switch permits a backend to be faster or demands that it be reproducible; L
 those of its plain kernels either way.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
-from ..ir.errors import ArgumentError
+from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.pretended_gpus import count
-from ..ir.warned import warn
-from ..runtime import modes
 
 
 def get_cpu_capability() -> str:
@@ -53,26 +52,25 @@ cudnn = _absent(
     fp32_precision="none",
     version=lambda: None,
 )
-cuda = _absent("cuda", matmul=SimpleNamespace(allow_tf32=False))
-vars(cuda).update(is_built=lambda: count() > 0)  # programs ask before they ask for devices
+_SDP = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
+_reduction = False
+_preferred = {"linalg": "default", "blas": "cublas"}
+_LIBRARIES = {
+    "linalg": ("default", "cusolver", "magma"),
+    "blas": ("default", "cublas", "cublaslt", "hipblaslt", "ck"),
+}
 
 
-# Which kernels attention may use there; it has one here, whose results are those of each.
-_sdp_choices = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
-
-
-def _switches(kind: str) -> dict[str, Callable]:
+def _sdp_switch(kernel: str) -> tuple[Callable[[bool], None], Callable[[], bool]]:
     def enable(enabled: bool) -> None:
-        if modes.CHANGED:
-            modes.tell("refuse", f"enable_{kind}_sdp() chose among kernels of attention")
-        _sdp_choices[kind] = bool(enabled)
+        """Permit a GPU's attention this kernel, or not."""
+        _SDP[kernel] = bool(enabled)
 
-    def asked() -> bool:
-        if modes.CHANGED:
-            modes.tell("refuse", f"{kind}_sdp_enabled() asked for a choice among kernels of attention")
-        return _sdp_choices[kind]
+    def is_enabled() -> bool:
+        """What was told last."""
+        return _SDP[kernel]
 
-    return {f"enable_{kind}_sdp": enable, f"{kind}_sdp_enabled": asked}
+    return enable, is_enabled
 
 
 @contextmanager
@@ -81,28 +79,74 @@ def sdp_kernel(
     enable_math: bool = True,
     enable_mem_efficient: bool = True,
     enable_cudnn: bool = True,
-) -> Iterator[None]:
-    """Permit attention these kernels for a block (deprecated: `nn.attention.sdpa_kernel`)."""
-    warn("sdp_kernel is deprecated: use nn.attention.sdpa_kernel", FutureWarning, stacklevel=3)
-    before = dict(_sdp_choices)
+) -> Iterator[dict[str, bool]]:
+    """Permit a GPU's attention these kernels within a block: an older `torch.nn.attention.sdpa_kernel`."""
+    warnings.warn(
+        "backends.cuda.sdp_kernel is deprecated: use torch.nn.attention.sdpa_kernel", FutureWarning, 3
+    )
+    before = dict(_SDP)
     try:
-        _sdp_choices.update(
+        _SDP.update(
             flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn
         )
-        yield
+        yield dict(_SDP)
     finally:
-        _sdp_choices.update(before)
+        _SDP.update(before)
 
 
-for _kind in _sdp_choices:
-    vars(cuda).update(_switches(_kind))
-vars(cuda).update(
-    sdp_kernel=sdp_kernel,
-    is_flash_attention_available=lambda: False,
-    preferred_linalg_library=lambda backend=None: "default",
-    preferred_blas_library=lambda backend=None: "default",
+def _preference(kind: str) -> Callable[..., str]:
+    def preferred(backend: str | None = None) -> str:
+        """Tell which of a GPU's libraries is preferred, after `backend` was, where it is given.
+
+        Raises ArgumentValueError for one that there is not.
+        """
+        if backend is not None:
+            if backend not in _LIBRARIES[kind]:
+                raise ArgumentValueError(
+                    f"preferred_{kind}_library: Unknown input value {backend!r}: "
+                    f"one of {', '.join(_LIBRARIES[kind])}"
+                )
+            _preferred[kind] = backend
+        return _preferred[kind]
+
+    return preferred
+
+
+def allow_fp16_bf16_reduction_math_sdp(enabled: bool) -> None:
+    """Permit a GPU's attention to sum in halves, or not."""
+    global _reduction
+    _reduction = bool(enabled)
+
+
+def fp16_bf16_reduction_math_sdp_allowed() -> bool:
+    """What `allow_fp16_bf16_reduction_math_sdp` was told last."""
+    return _reduction
+
+
+cuda = _absent(
+    "cuda",
+    matmul=SimpleNamespace(
+        allow_tf32=False,
+        allow_fp16_reduced_precision_reduction=True,
+        allow_bf16_reduced_precision_reduction=True,
+        allow_fp16_accumulation=False,
+    ),
 )
+vars(cuda).update(
+    is_built=lambda: count() > 0,  # programs ask before they ask for devices
+    is_flash_attention_available=lambda: False,
+    sdp_kernel=sdp_kernel,
+    preferred_linalg_library=_preference("linalg"),
+    preferred_blas_library=_preference("blas"),
+    allow_fp16_bf16_reduction_math_sdp=allow_fp16_bf16_reduction_math_sdp,
+    fp16_bf16_reduction_math_sdp_allowed=fp16_bf16_reduction_math_sdp_allowed,
+)
+for _kernel in _SDP:
+    _enable, _is_enabled = _sdp_switch(_kernel)
+    vars(cuda).update({f"enable_{_kernel}_sdp": _enable, f"{_kernel}_sdp_enabled": _is_enabled})
 mps = _absent("mps", is_macos_or_newer=lambda major, minor: False)
+mkl, openmp, nnpack = _absent("mkl"), _absent("openmp"), _absent("nnpack", enabled=True)
+cusparselt, kleidiai = _absent("cusparselt", version=lambda: None), _absent("kleidiai")
 opt_einsum = _absent("opt_einsum", enabled=True, strategy="auto")
 cpu = ModuleType("lamina.backends.cpu", "What the CPU can do.")
 vars(cpu).update(get_cpu_capability=get_cpu_capability)
@@ -110,4 +154,7 @@ fp32_precision = "none"
 mkldnn = _absent("mkldnn", enabled=True, deterministic=False, allow_tf32=True, fp32_precision="none")
 quantized = _absent("quantized", supported_engines=["none"], engine="none")
 
-__all__ = ["cpu", "cuda", "cudnn", "fp32_precision", "mkldnn", "mps", "opt_einsum", "quantized"]
+__all__ = [
+    "cpu", "cuda", "cudnn", "cusparselt", "fp32_precision", "kleidiai", "mkl", "mkldnn", "mps", "nnpack",
+    "openmp", "opt_einsum", "quantized",
+]  # fmt: skip

@@ -15,21 +15,32 @@ from ..runtime.refusal import refusing_names
 Factors = tuple[Tensor, Tensor, Tensor]
 
 
-def _range(A: Tensor, q: int, niter: int) -> Tensor:
-    """Orthonormal columns [..., m, q] that span nearly what A spans; `niter` rounds of subspace iteration."""
-    drawn = randn(A.shape[-1], q, dtype=A.dtype)
-    found = ops.linalg_qr(A @ drawn)[0]
+def _range(times: Callable, back: Callable, drawn: Tensor, niter: int) -> Tensor:
+    """Orthonormal columns [..., m, q] that span nearly what a matrix spans.
+
+    times, back: products with the matrix and with its adjoint.  niter: rounds of subspace iteration.
+    """
+    found = ops.linalg_qr(times(drawn))[0]
     for _ in range(niter):
-        found = ops.linalg_qr(A.mH @ found)[0]
-        found = ops.linalg_qr(A @ found)[0]
+        found = ops.linalg_qr(back(found))[0]
+        found = ops.linalg_qr(times(found))[0]
     return found
 
 
-def _factored(A: Tensor, q: int, niter: int) -> Factors:
+def _factored(A: Tensor, q: int, niter: int, means: Tensor | None = None) -> Factors:
+    """Factors of A, less `means` [..., 1, n] in each of its rows: a sparse A stays one."""
+
+    def times(x: Tensor) -> Tensor:
+        return A @ x if means is None else A @ x - means @ x
+
+    def back(x: Tensor) -> Tensor:
+        return A.mH @ x if means is None else A.mH @ x - means.mH @ x.sum(-2, keepdim=True)
+
     wide = A.shape[-2] < A.shape[-1]
-    A = A.mH if wide else A
-    columns = _range(A, q, niter)
-    u, s, vh = ops.linalg_svd(columns.mH @ A, False)
+    if wide:
+        times, back = back, times
+    columns = _range(times, back, randn(A.shape[-2 if wide else -1], q, dtype=A.dtype), niter)
+    u, s, vh = ops.linalg_svd(back(columns).mH, False)
     u, v = columns @ u, vh.mH
     return (v, s, u) if wide else (u, s, v)
 
@@ -63,7 +74,12 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     _checked("pca_lowrank", A, q, niter)
     if q > min(A.shape[-2:]):
         raise ArgumentValueError(f"pca_lowrank: there are {min(A.shape[-2:])} components, not {q}")
-    return _factored(A - A.mean(-2, keepdim=True) if center else A, q, niter)
+    if not center:
+        return _factored(A, q, niter)
+    if not A.is_sparse:
+        return _factored(A - A.mean(-2, keepdim=True), q, niter)
+    means = (A.sum(-2).to_dense() / A.shape[-2])[..., None, :]
+    return _factored(A, q, niter, means)
 
 
 def lobpcg(

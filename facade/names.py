@@ -176,9 +176,20 @@ ShortTensor, CharTensor = _typed("ShortTensor", dtypes.int16), _typed("CharTenso
 ByteTensor, BoolTensor = _typed("ByteTensor", dtypes.uint8), _typed("BoolTensor", dtypes.bool_)
 
 
-def _storage(name: str, dtype: DType) -> type[TypedStorage]:
+class _TypedMemory(type):
+    """Makes isinstance(x, FloatStorage) a question about the dtype."""
+
+    kind: DType
+
+    def __instancecheck__(cls, x: object) -> bool:
+        if not isinstance(x, TypedStorage) or isinstance(x, UntypedStorage):
+            return type.__instancecheck__(cls, x)
+        return type.__instancecheck__(cls, x) or x.dtype is cls.kind
+
+
+def _storage(name: str, dtype: DType) -> Any:
     doc = f"Memory of {dtype.name}: {name}([1, 2]) holds these numbers, {name}(2) zeros."
-    return type(name, (TypedStorage,), {"kind": dtype, "__doc__": doc})
+    return _TypedMemory(name, (TypedStorage,), {"kind": dtype, "__doc__": doc})
 
 
 Storage = type("Storage", (TypedStorage,), {"__doc__": "Memory of the default dtype: see TypedStorage."})
@@ -189,6 +200,14 @@ FloatStorage, DoubleStorage = (
 LongStorage, IntStorage = _storage("LongStorage", dtypes.int64), _storage("IntStorage", dtypes.int32)
 ShortStorage, CharStorage = _storage("ShortStorage", dtypes.int16), _storage("CharStorage", dtypes.int8)
 ByteStorage, BoolStorage = _storage("ByteStorage", dtypes.uint8), _storage("BoolStorage", dtypes.bool_)
+HalfStorage, BFloat16Storage = (
+    _storage("HalfStorage", dtypes.float16),
+    _storage("BFloat16Storage", dtypes.bfloat16),
+)
+ComplexFloatStorage, ComplexDoubleStorage = (
+    _storage("ComplexFloatStorage", dtypes.complex64),
+    _storage("ComplexDoubleStorage", dtypes.complex128),
+)
 
 
 def set_default_tensor_type(t: Any) -> None:
@@ -215,17 +234,15 @@ def set_default_device(device: Any) -> None:
 
 
 __all__ = [
-    "BFloat16Tensor", "BoolStorage", "BoolTensor", "ByteStorage", "ByteTensor", "CharStorage", "CharTensor",
-    "DoubleStorage", "DoubleTensor", "FloatStorage", "FloatTensor", "HalfTensor", "IntStorage", "IntTensor",
+    "BFloat16Storage", "BFloat16Tensor", "BoolStorage", "BoolTensor", "ByteStorage", "ByteTensor",
+    "CharStorage", "CharTensor", "ComplexDoubleStorage", "ComplexFloatStorage", "DoubleStorage",
+    "DoubleTensor", "FloatStorage", "FloatTensor", "HalfStorage", "HalfTensor", "IntStorage", "IntTensor",
     "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "TypedStorage", "UntypedStorage",
-    "broadcast_shapes", "can_cast", "channels_last",
-    "channels_last_3d", "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device",
-    "iinfo", "inf", "is_complex",
-    "is_floating_point", "is_inference", "is_nonzero",
-    "is_storage", "jagged", "layout", "legacy_contiguous_format", "memory_format", "nan", "newaxis", "numel",
-    "pi", "preserve_format", "promote_types",
-    "result_type", "set_default_device", "set_default_tensor_type",
-    "sparse_coo", "sparse_csc", "sparse_csr", "strided",
+    "broadcast_shapes", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "detach", "e",
+    "finfo", "get_default_device", "get_device", "iinfo", "inf", "is_complex", "is_floating_point",
+    "is_inference", "is_nonzero", "is_storage", "jagged", "layout", "legacy_contiguous_format",
+    "memory_format", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
+    "set_default_device", "set_default_tensor_type", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
 ]  # fmt: skip
 
 

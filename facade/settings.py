@@ -7,6 +7,7 @@ alone.  Tracing interprets this file as a user's: what is told is an effect, wha
 from __future__ import annotations
 
 from ..ir.errors import ArgumentError, ArgumentValueError
+from ..ir.op import warns_always
 from ..runtime import asked_for
 
 _deterministic = _warn_only = _warn_always = False
@@ -81,6 +82,9 @@ def set_warn_always(b: bool) -> None:
 def is_warn_always_enabled() -> bool:
     """What `set_warn_always` was told last."""
     return _warn_always
+
+
+warns_always.append(is_warn_always_enabled)
 
 
 def set_num_interop_threads(number: int) -> None:

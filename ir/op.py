@@ -11,6 +11,7 @@ gradient rule is written once, with ops and operators, and runs on every kind.
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -411,16 +412,25 @@ def older(*names: str) -> Callable[[Callable], Callable]:
 
 
 _WARNED: set[Callable] = set()  # functions whose older form was seen
+warns_always: list[Callable[[], bool]] = []  # who tells whether they warn each time
+
+
+# Names of arguments that PyTorch's functions take besides their own.
+OF_NUMPY = {
+    "axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other",
+    "axis0": "dim0", "axis1": "dim1",
+}  # fmt: skip
 
 
 def as_now(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
-    """The arguments of an older call in today's places; None for any other call."""
-    told: tuple[int, tuple[str, ...]] = getattr(function, "older", (0, ()))
-    count, names = told
+    """The arguments of a call with NumPy's names, or of an older one, as the function has them; else None."""
+    own = _in_own_names(function, kwargs)
+    older_form: tuple[int, tuple[str, ...]] = getattr(function, "older", (0, ()))
+    count, names = older_form
     numbers = [x for x in args if isinstance(x, (int, float, complex))] if len(args) > count else []
     if not 0 < len(numbers) <= len(names) or len(args) != count + len(numbers) or set(names) & set(kwargs):
-        return None
-    if function not in _WARNED:
+        return None if own is kwargs else (args, own)
+    if function not in _WARNED or any([told() for told in warns_always]):
         _WARNED.add(function)
         name = function.__name__.removeprefix("bind_")
         warnings.warn(
@@ -429,7 +439,18 @@ def as_now(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tup
             stacklevel=4,
         )
     operands = tuple([x for x in args if not isinstance(x, (int, float, complex))])
-    return operands, {**kwargs, **dict(zip(names, numbers))}
+    return operands, {**own, **dict(zip(names, numbers))}
+
+
+def _in_own_names(function: Callable, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments by the names of a function that is written with ops; themselves where they are it."""
+    if kwargs.keys().isdisjoint(OF_NUMPY) or not function.__module__.startswith("lamina.ir."):
+        return kwargs
+    known = inspect.signature(function).parameters
+    named = {name: OF_NUMPY[name] for name in kwargs if name in OF_NUMPY and name not in known}
+    if not named or not known.keys() >= set(named.values()) or set(named.values()) & set(kwargs):
+        return kwargs
+    return {named.get(name, name): value for name, value in kwargs.items()}
 
 
 def _restore(name: str) -> Op:

@@ -239,6 +239,7 @@ def shaped(op: Op) -> Callable:
     plans, named = memo(ByType), memo(ByType)
     formed: dict[tuple, Form | CallForm | int] = memo()
     is_view, copies = op.traits.view, op.traits.copies
+    slow = general(op)
     exact = not op.traits.elementwise  # whose arguments may be floats: 0.0 == -0.0 and 1 == 1.0
 
     def miss(input, args, kwargs):
@@ -281,10 +282,12 @@ def shaped(op: Op) -> Callable:
             return named[input._meta][args, tuple(kwargs.items())]
         return plans[input._meta][args]
 
-    def apply(input, *args, **kwargs):
-        if kwargs and "out" in kwargs:
+    def apply(input=UNSAID, *args, **kwargs):
+        if kwargs and "out" in kwargs and input is not UNSAID:
             return _leaving(op, (input, *args), kwargs)
         if type(input) is not Tensor:
+            if input is UNSAID:  # it stands among the others, under a name of its own
+                return slow(**kwargs)
             if OPEN and (found := answered(eager(op), (input, *args), kwargs)) is not UNSERVED:
                 return found
             if not isinstance(input, Tensor):
@@ -631,6 +634,8 @@ def _function(op: Op) -> Callable:
     if op.variadic and len(op.operands) == 1:
         return joined(op)
     if op.variadic or op.traits.host or len(op.all_outputs) > 1:
+        return general(op)
+    if len(op.operands) == 1 and not op.attrs and op.operands[0] != "input":  # which `unary` calls it
         return general(op)
     if op.traits.view and len(op.operands) == 1:
         return shaped(op)

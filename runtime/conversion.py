@@ -216,10 +216,10 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     if dtype is None:
         return _type_name(self._meta.dtype)
     if isinstance(dtype, str):
-        dtype = next((d for d in dtypes.ALL if _type_name(d) == dtype), None)
+        dtype = next((d for d in dtypes.EVERY if _type_name(d) == dtype), None)
         if dtype is None:
             raise ArgumentValueError('type(dtype): invalid type; names are like "torch.FloatTensor"')
-    return _to(self, getattr(dtype, "dtype", dtype))
+    return _to(self, dtypes.default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype))
 
 
 def _type_name(dtype: DType) -> str:

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtypes
+from ..ir.dtypes import over
 from ..ir.errors import GradError
 from . import modes
+from .memory_view import memory_of
 from .meta import NoValues
 from .meta import array as nothing
 from .on_device import OnDevice, on_host
+from .storage import Storage
 from .tensor import Parameter, Tensor, fields, leaf, retyped, tensor_of, wrap
 
 
@@ -23,17 +26,33 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         raise GradError("only leaves can be deep-copied", f"tensor: {self._meta}", "use x.detach().clone()")
     if id(self) in memo:
         return memo[id(self)]
-    data = wrap(self._data.copy(), self._meta)
     if issubclass(type(self), Parameter):  # as PyTorch's: without its gradient, and without what hangs on it
-        memo[id(self)] = made = type(self)(data, self.requires_grad)
+        memo[id(self)] = made = type(self)(wrap(self._data.copy(), self._meta), self.requires_grad)
         return made
-    memo[id(self)] = made = retyped(data, type(self))
+    memo[id(self)] = made = retyped(_over_copied_memory(self, memo), type(self))
     if self._node is not None:
         made._node = leaf(made)
     if self.grad is not None:
-        made.grad = deepcopy(self.grad.detach(), memo)
+        made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
     if fields(self):
         vars(made).update(deepcopy(fields(self), memo))
+    return made
+
+
+def _over_copied_memory(x: Tensor, memo: dict) -> Tensor:
+    """The tensor over a copy of all memory that it is a part of, one for all that one call finds there."""
+    data, store = x._data, x._storage
+    root = data if x._view is None else x._view[0]._data
+    if store is None or type(data) is not np.ndarray or min((*root.strides, *data.strides), default=0) < 0:
+        return wrap(data.copy("K") if type(data) is np.ndarray else data.copy(), x._meta)
+    copied: Any = memo.get(id(store))
+    if copied is None:
+        copied = memo[id(store)] = Storage()
+        copied.memory = memory_of(x).copy()
+    line = copied.memory
+    line = line if line.dtype == data.dtype else line.view(data.dtype)
+    made = wrap(over(line[x.storage_offset() :], data.shape, data.strides), x._meta)
+    made._storage = copied
     return made
 
 

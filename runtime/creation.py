@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .interchange import from_dlpack
 from .on_device import on_host
 from .refusal import refusing
 from .storage import Inferred
-from .tensor import Size, Tensor, tensor_of
+from .tensor import Size, Tensor, line_of_storage, tensor_of
 
 
 def _checked(name: str, dtype: Any) -> DType | None:
@@ -149,7 +149,6 @@ def _uneven(data: Any) -> str:
 
 
 _TYPED = np.ndarray, np.generic, Tensor
-line_of_storage: list[Callable[[Any, DType | None], Tensor | None]] = []  # memory_view.py's `_as_tensor`
 
 
 def _holds_typed(data: Any) -> bool:
@@ -243,7 +242,10 @@ def new_tensor(
 
 
 def new(self: Tensor, *args: Any, size: Sequence[int] | None = None) -> Tensor:
-    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape."""
+    """A tensor of this tensor's dtype: new([1, 2]) holds these numbers, new(2, 3) zeros of that shape.
+
+    Of a tensor or a storage it is one over the same memory.  Raises DTypeError where its dtype is another.
+    """
     made = Tensor(*(args if size is None else (Size(size),)), dtype=self.dtype)
     return made.to(self.device) if self.is_cuda else made
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.dtypes import DType, from_numpy_dtype
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
-from ..ir.op import Op, as_now
+from ..ir.op import OF_NUMPY, Op, as_now
 from ..ir.shapes import number_dtype, result_dtype
 from ..ir.types import Type, type_of
 from . import below, modes, on_device
@@ -416,15 +416,9 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
     return None
 
 
-_OF_NUMPY = {
-    "axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other",
-    "axis0": "dim0", "axis1": "dim1",
-}  # fmt: skip
-
-
 def torch_names(op: Op, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments by their names in PyTorch, which takes NumPy's as well."""
-    if kwargs.keys().isdisjoint(_OF_NUMPY):
+    if kwargs.keys().isdisjoint(OF_NUMPY):
         return kwargs
     own = (*op.operands, *op.attrs)
-    return {name if name in own else _OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
+    return {name if name in own else OF_NUMPY.get(name, name): value for name, value in kwargs.items()}

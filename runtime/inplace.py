@@ -7,6 +7,7 @@ own from the base anew, when it is next read.  So there is no second set of grad
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from sys import _getframe
 from typing import Any, cast
@@ -37,11 +38,16 @@ from .storage import Storage
 from .tensor import Parameter, Tensor, derivation, keep_retained, wrap
 
 multiply = np.multiply
+# What writes here and there, and leaves the rest of the memory as it is.
+PARTIAL = frozenset(("index_fill_", "index_put_", "masked_fill_"))
 OWN = frozenset((Tensor, Parameter))  # the library's own classes of tensors
 
 
-def check_writable(x: Tensor, name: str, gradients: bool) -> None:
-    """Refuse a write that would lose data or a gradient.  Raises InplaceError."""
+def check_writable(x: Tensor, name: str, gradients: bool, here_and_there: bool = False) -> None:
+    """Refuse a write that would lose data or a gradient.  Raises InplaceError.
+
+    here_and_there: only a part is written, so that elements may share a place; of this PyTorch warns.
+    """
     if gradients and type(x._node) is Leaf:
         raise InplaceError(
             f"{name}: a leaf that requires gradients can't be written in place",
@@ -69,6 +75,14 @@ def check_writable(x: Tensor, name: str, gradients: bool) -> None:
     if shared and name == "fill_":  # one number goes wherever the elements lie
         if modes.CHANGED:
             modes.tell("refuse", "fill_ of a tensor several of whose elements share one place in memory")
+    elif shared and here_and_there and data.flags.writeable:
+        if modes.CHANGED:
+            modes.tell("refuse", f"{name} of a tensor several of whose elements share one place in memory")
+        warnings.warn(
+            f"Use of {name} on expanded tensors is deprecated: what is written shows in all elements that "
+            f"share its place; write into x.clone()",
+            stacklevel=5,
+        )
     elif shared or not data.flags.writeable:
         raise InplaceError(
             f"{name}: unsupported operation: "
@@ -173,7 +187,7 @@ def _overwritten(op: Op, plan: Plan, operands: tuple) -> Tensor:
     name = op.name + "_"
     gradients = not modes.CHANGED or modes.is_grad_enabled()
     needs = gradients and any(o is not None and o._node is not None for o in operands)
-    check_writable(x, name, needs)
+    check_writable(x, name, needs, name in PARTIAL and not needs and not attrs.get("accumulate"))
     if gradients and x._view is not None:
         _check_view(x, name)
     _check_fit(op, plan.out, operands)

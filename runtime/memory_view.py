@@ -32,15 +32,23 @@ from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeErr
 from ..ir.types import CPU, Device, placed, type_of
 from ..ir.views import row_major
 from . import modes
-from .creation import line_of_storage, mapped
+from .creation import mapped
 from .graph import Leaf
 from .history import storage_of
 from .inplace import check_writable
 from .meta import NoValues, NoValuesError
+from .meta import array as nothing
 from .on_device import OnDevice
 from .refusal import refusing, refusing_methods
 from .storage import Storage
-from .tensor import Tensor, tensor_of, wrap
+from .tensor import Tensor, line_of_storage, tensor_of, wrap
+
+
+def _reach(x: Tensor) -> int:
+    """How many elements the memory would have behind a tensor that has none: those of its base."""
+    base = x if x._view is None else x._view[0]
+    steps: Any = base.stride()
+    return 1 + sum((n - 1) * step for n, step in zip(base._meta.shape, steps)) if base.numel() else 0
 
 
 def memory_of(x: Tensor) -> np.ndarray:
@@ -72,7 +80,8 @@ class TypedStorage:
         if dtype is not None and self.kind is not None:
             raise ArgumentError(f"{type(self).__name__}(dtype): it holds {self.kind.name}: use TypedStorage")
         dtype = dtype or self.kind or default_dtype()
-        if device is not None and placed(str(device)).type != "cpu":
+        place = CPU if device is None else placed(str(device))
+        if place.type not in ("cpu", "meta"):
             raise ArgumentError(f"{type(self).__name__}(device): storages lie on the CPU, not {device}")
         if wrap_storage is not None:
             if args or not isinstance(wrap_storage, UntypedStorage):
@@ -80,6 +89,10 @@ class TypedStorage:
             self._tensor, self.dtype = wrap_storage._whole().view(dtype), dtype
             return
         given = args[0] if args else 0
+        if place.type == "meta" and hasattr(given, "__index__"):
+            kind = type_of(dtype, (given.__index__(),), place)
+            self._tensor, self.dtype = wrap(nothing(kind), kind), dtype
+            return
         if len(args) > 1 or not (hasattr(given, "__index__") or isinstance(given, (list, tuple))):
             raise ArgumentError(f"{type(self).__name__}(…): takes a size, or a sequence of numbers")
         if not isinstance(given, (list, tuple)):
@@ -120,19 +133,30 @@ class TypedStorage:
 
     def data_ptr(self) -> int:
         """The address of the first byte."""
-        if self._part is None and type(data := self._tensor._data) is OnDevice:
+        data = self._tensor._data
+        if type(data) is NoValues:
+            return 0
+        if self._part is None and type(data) is OnDevice:
             return data.memory.address
         return self._whole().data_ptr()
 
     def nbytes(self) -> int:
         """The size in bytes."""
-        if self._part is None and type(data := self._tensor._data) is OnDevice:
+        data = self._tensor._data
+        if type(data) is NoValues and self._part is None:
+            return _reach(self._tensor) * data.itemsize
+        if type(data) is NoValues:
+            return (self._part.stop - self._part.start) * self.dtype.itemsize
+        if self._part is None and type(data) is OnDevice:
             return data.memory.nbytes
         return self._whole()._data.nbytes
 
     def size(self) -> int:
         """The number of elements."""
         return len(self)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -187,6 +211,13 @@ class TypedStorage:
         held = np.frombuffer(buffer, raw if kind.kind != "b" else np.uint8, size, offset)
         return _storage(tensor_of(held.astype(kind)), cls, dtype)
 
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The first `size` elements of a file; see lamina.from_file."""
+        dtype = cls.kind or default_dtype()
+        held = mapped(f"{cls.__name__}.from_file", filename, shared, size, dtype)
+        return _storage(tensor_of(held), cls, dtype)
+
     def clone(self) -> TypedStorage:
         """A copy in memory of its own."""
         return _storage(self._whole().clone(), type(self), self.dtype)
@@ -202,6 +233,8 @@ class TypedStorage:
         return self
 
     def __len__(self) -> int:
+        if type(self._tensor._data) is NoValues:
+            return self.nbytes() // self.dtype.itemsize
         return self._whole()._data.size
 
     def __getitem__(self, index: Any) -> Any:
@@ -257,11 +290,10 @@ class UntypedStorage(TypedStorage):
         """This."""
         return self
 
-    @staticmethod
-    def from_file(filename: Any, shared: bool = False, nbytes: int = 0) -> TypedStorage:
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> TypedStorage:
         """The first bytes of a file; see lamina.from_file."""
-        held = mapped("UntypedStorage.from_file", filename, shared, nbytes, uint8)
-        return _storage(tensor_of(held), UntypedStorage, uint8)
+        return super().from_file(filename, shared, nbytes)
 
 
 def _storage(tensor: Tensor, cls: type[TypedStorage], dtype: DType) -> TypedStorage:
@@ -351,6 +383,8 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     if modes.CHANGED:
         modes.tell("refuse", "is_set_to() compared where tensors lie")
     same = self._meta.shape == tensor._meta.shape and self.stride() == tensor.stride()
+    if not memory_of(self).size:  # there is none
+        return self is tensor
     return same and self._meta.dtype is tensor._meta.dtype and self.data_ptr() == tensor.data_ptr()
 
 

@@ -11,6 +11,7 @@ ragged size as a `Ragged`, an int that prints as j1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
@@ -155,7 +156,11 @@ class Nested(Compound):
 
     def __deepcopy__(self, memo: dict) -> Nested:
         made = memo[id(self)] = self._with(self._stored.detach().clone())
-        return made.requires_grad_() if self.requires_grad and self.is_leaf else made
+        if self.requires_grad and self.is_leaf:
+            made.requires_grad_()
+        if self.grad is not None:
+            made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
+        return made
 
     def __repr__(self) -> str:
         if self._layout is strided:

@@ -56,6 +56,8 @@ def into(name: str, function: Callable, args: tuple, kwargs: dict[str, Any], out
             f"write y = {name}(…), or call it under no_grad()",
         )
     dtype = kwargs.get("dtype")
+    if isinstance(dtype, DType) and name in NORMS:  # in which is computed
+        dtype = dtype.to_real()
     if isinstance(dtype, DType) and len(targets) == 1 and targets[0]._meta.dtype is not dtype:
         raise DTypeError(
             f"{name}(out=…): Expected out tensor to have dtype {dtype.name}, but got "
@@ -88,6 +90,7 @@ def _wants(values: Iterable[Any]) -> bool:
 # These select, order or multiply, and write a result as it is, as all with several results do.
 SPREAD = ("arange", "linspace", "logspace", "range")  # fill whatever has so many elements
 TELLING = ("isneginf", "isposinf", "signbit")  # write bools alone
+NORMS = ("linalg_matrix_norm", "linalg_norm", "linalg_vector_norm", "norm")  # of complex numbers, real ones
 OF_ANY = ("bernoulli",)  # zeros and ones are numbers of every dtype
 EXACT = frozenset((
     "abs", "addbmm", "addmm", "addmv", "all", "amax", "amin", "any", "argmax", "argmin", "baddbmm",
@@ -109,6 +112,8 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
                 rule = f"{name} only supports bool tensor for result, got: {got}"
                 raise DTypeError(rule, f"out: {target._meta}")
             return _leave(name, target, result.to(uint8), True)
+        if name == "abs" and target._meta.dtype is result._meta.dtype.to_complex():
+            return _leave(name, target, result.to(target._meta.dtype), True)
         raise DTypeError(
             f"{name}(out=…): expected out to have scalar type {result._meta.dtype.scalar_type} "
             f"({result._meta.dtype}), that of the result, not {target._meta.dtype}",
@@ -129,12 +134,14 @@ def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
                 UserWarning,
                 stacklevel=5,
             )
-        resize(target, result._meta.shape)
+        resize(target, result._meta.shape, result.stride())
     write(REGISTRY["copy"], (target, result), {})
 
 
-def resize(x: Tensor, shape: tuple[int, ...]) -> None:
+def resize(x: Tensor, shape: tuple[int, ...], like: tuple[int, ...] | None = None) -> None:
     """Give a tensor another shape in place: the elements of its memory in order, then zeros.
+
+    like: strides of what will be written, whose order the elements take where they leave no gaps.
 
     Where it needs more memory than there is, it leaves what it shared with views.  Raises InplaceError for a
     tensor with history, and for one that would leave memory that NumPy sees.
@@ -162,7 +169,7 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
             data = np.zeros(size, line.dtype)
             data[: line.size] = line
             x._storage = Storage()
-        x._data = data.reshape(shape)
+        x._data = data.reshape(shape) if like is None else _in_order_of(data, shape, like)
     x._meta, x._view = type_of(x._meta.dtype, shape, x._meta.device), None
     if x._meta.device.type == "cuda":
         x._data = _longer(before, shape)
@@ -171,6 +178,12 @@ def resize(x: Tensor, shape: tuple[int, ...]) -> None:
     advance_objects()
     store.written(("resize_", here()))
     storage_of(x).version = store.version  # whoever saved it sees the write
+
+
+def _in_order_of(line: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """A line of elements in that shape, the dimensions in memory as those strides have them."""
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    return line.reshape([shape[d] for d in order]).transpose(np.argsort(order))
 
 
 def _longer(x: Tensor, shape: tuple[int, ...]) -> np.ndarray:

@@ -287,7 +287,10 @@ def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator=None, dtype=None, device=None, layout=None,
     pin_memory=False, requires_grad=False,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`."""
+    """Normal numbers of given mean and standard deviation: tensors, broadcast, or numbers with `size`.
+
+    What is drawn does not follow them: their gradients are zeros, as of all draws but those of `rsample`.
+    """
     several = isinstance(std, (Tensor, Value))
     if (has_values(std) and bool((std < 0).any())) if several else std < 0:
         what = "all elements of std >= 0.0" if several else f"std >= 0.0, but found std {std}"
@@ -297,7 +300,12 @@ def normal(
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
+    moved = modes.CHANGED and modes.local.levels  # forward mode
+    followed = [x for x in (mean, std) if isinstance(x, Tensor) and (moved or x.requires_grad)]
+    mean, std = (x.detach() if isinstance(x, Tensor) else x for x in (mean, std))
     drawn = randn(tuple(size), dtype=dtype, device=device, generator=generator, layout=layout) * std + mean
+    for x in followed:  # nowhere
+        drawn = REGISTRY["where"](drawn != drawn, x, drawn)
     return drawn.requires_grad_() if requires_grad else drawn
 
 

@@ -179,6 +179,8 @@ def _of_lamina(call: str, made: Any, args: Sequence[Any]) -> Any:
     return tensor_of(made)
 
 
+# Functions that make what they were told to in the dtype of `out`.
+FILLING = frozenset(("rand", "randn", "randint", "randperm", "fft_fftfreq", "fft_rfftfreq"))
 # out.py's: into(name, function, args, kwargs, out) calls a function and leaves its results in tensors.
 writer_of_out: list[Callable] = []
 
@@ -197,7 +199,7 @@ def refusing(
     flags = flags_of(function) if room.startswith(("lamina.runtime", "lamina.ir")) else ()
     first = flags[0][0] if flags else 0
     lifts = takes_out and name in OF_NUMBERS
-    fills = takes_out and name in ("rand", "randn", "randint", "randperm")  # in the dtype that `out` has
+    fills = takes_out and name in FILLING  # in the dtype that `out` has
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -127,7 +127,7 @@ def fft_rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, requires_gra
 
 
 FUNCTIONS = {
-    f.__name__: refusing(f, home=__package__)
+    f.__name__: refusing(f, takes_out=f in (fft_fftfreq, fft_rfftfreq), home=__package__)
     for f in (
         hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window, fft_fftfreq,
         fft_rfftfreq,

@@ -104,6 +104,8 @@ class Sparse(Compound):
         )  # fmt: skip
         fields(made).update(deepcopy(fields(self), memo))
         memo[id(self)] = made
+        if self.grad is not None:
+            made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
         return made
 
 

@@ -27,6 +27,7 @@ from .storage import Apart, Inferred, Storage
 
 new = object.__new__
 NUMBERS = (bool, int, float, complex, np.generic)  # what an op takes in the place of a tensor
+line_of_storage: list[Callable[[Any, DType | None], Tensor | None]] = []  # memory_view.py's `_as_tensor`
 derivation: list[
     Callable[[Any], None]
 ] = []  # inplace.py's: gives a view the history that follows from its base's
@@ -63,6 +64,12 @@ class Size(tuple):
         if hasattr(type(other), "__radd__") and not isinstance(other, Tensor):
             return NotImplemented
         raise ArgumentError(f"can only concatenate tuple (not {type(other).__name__}) to lamina.Size")
+
+    def __mul__(self, count):
+        found = tuple.__mul__(self, count)
+        return found if found is NotImplemented else tuple.__new__(Size, found)
+
+    __rmul__ = __mul__
 
     def __radd__(self, other):
         return Size(tuple(other) + tuple(self)) if isinstance(other, tuple) else NotImplemented
@@ -105,7 +112,8 @@ class Tensor:
     def __new__(cls, *args: Any, dtype: DType | None = None, device: Any = None):
         """PyTorch's old constructor: Tensor(2, 3) and Tensor(size) are zeros, Tensor([2, 3]) holds these.
 
-        Tensor(x) of a tensor is a view of it, of its own dtype.  Raises ArgumentError.
+        Tensor(x) of a tensor is a view of it, of its own dtype; of a storage it is one over its memory.
+        Raises ArgumentError, DTypeError.
         """
         if device is not None and placed(device).type != "cpu":
             raise ArgumentError(f"Tensor(device={device}): takes 'cpu' alone", "lamina.zeros(…, device=…)")
@@ -119,9 +127,14 @@ class Tensor:
                 "Tensor(…): takes sizes, or one sequence of numbers", "lamina.tensor(2.0) is 0-d"
             )
         if not isinstance(data, Tensor):
+            wanted = dtype or dtypes.default_dtype()
+            if type(data) not in (list, tuple) and (line := line_of_storage[0](data, wanted)) is not None:
+                if line.dtype is not wanted:
+                    raise DTypeError(f"Tensor(x): Expected a Storage of type {wanted}, not of {line.dtype}")
+                return retyped(line, cls)
             return retyped(tensor_of(np.array(data, dtype=kind)), cls)
         if dtype is not None and data.dtype is not dtype:
-            raise ArgumentError(f"Tensor(x): x must be of {dtype}, not {data.dtype}", "x.to(dtype) casts")
+            raise DTypeError(f"Tensor(x): x must be of {dtype}, not {data.dtype}", "x.to(dtype) casts")
         return retyped(Tensor.detach(data), cls) if cls is not Tensor else data.view(data.shape)
 
     # ---- what it is ----

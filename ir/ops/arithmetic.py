@@ -32,21 +32,23 @@ def zero(g: Any) -> Any:
 # --- sums and products --------------------------------------------------------------------------------------
 
 
-def _check_alpha(op: str, by: Any, x: Any, is_bool: bool, is_float: bool, is_complex: bool) -> None:
-    """Refuse an alpha that would change the dtype of alpha * x + by.  Raises DTypeError.
+def check_alpha(
+    op: str, by: Any, x: Any, is_bool: bool, is_float: bool, is_complex: bool, name: str = "alpha"
+) -> None:
+    """Refuse an alpha (`name`) that would change the dtype of alpha * x + by.  Raises DTypeError.
 
     It is told what alpha is, not alpha: so a recorder keeps a number open that changes from call to call.
     """
     if is_bool and not (_is_bool(by) and _is_bool(x)):
-        raise DTypeError(f"{op}: Boolean alpha only supported for Boolean results, not for numbers")
+        raise DTypeError(f"{op}: Boolean {name} only supported for Boolean results, not for numbers")
     if (is_float or is_complex) and not (_is_inexact(by) or _is_inexact(x)):
         raise DTypeError(
-            f"{op}: For integral input tensors, argument alpha must not be a floating point number",
+            f"{op}: For integral input tensors, argument {name} must not be a floating point number",
             "convert an operand: x.float()",
         )
     if is_complex and not (_is_complex(by) or _is_complex(x)):
         raise DTypeError(
-            f"{op}: For non-complex input tensors, argument alpha must not be a complex number",
+            f"{op}: For non-complex input tensors, argument {name} must not be a complex number",
             "convert an operand: x.to(lamina.complex64)",
         )
 
@@ -70,7 +72,7 @@ def bind_add(input, other, *, alpha=1):
     Raises DTypeError for an alpha that is a fraction where the operands are integers, and the like.
     """
     if alpha != 1 or isinstance(alpha, bool):
-        _check_alpha(
+        check_alpha(
             "add", input, other, isinstance(alpha, bool), isinstance(alpha, float), isinstance(alpha, complex)
         )
         if _is_bool(input) and _is_bool(other):
@@ -106,7 +108,7 @@ def bind_sub(input, other, *, alpha=1):
     Raises DTypeError for bools, and for an alpha that is a fraction where the operands are integers.
     """
     if alpha != 1 or isinstance(alpha, bool):
-        _check_alpha(
+        check_alpha(
             "sub", input, other, isinstance(alpha, bool), isinstance(alpha, float), isinstance(alpha, complex)
         )
     return (input, other if alpha == 1 else other * alpha), {}
@@ -138,7 +140,7 @@ sub = elementwise(
 def rsub(input, other, *, alpha=1):
     """Subtract the other way round: other - alpha * input."""
     if alpha != 1 or isinstance(alpha, bool):
-        _check_alpha(
+        check_alpha(
             "rsub",
             other,
             input,

@@ -68,36 +68,39 @@ cholesky_inverse = define(
 )
 
 
-def bind_cholesky_solve(input, L2, upper=False):
+def bind_cholesky_solve(input, input2, upper=False):
     """Solve A @ X = input, given A's Cholesky factor.  Shapes: [..., n, k], [..., n, n] -> [..., n, k].
 
     Raises ShapeError, DTypeError.
     """
-    return (input, L2), {"upper": bool(upper)}
+    return (input, input2), {"upper": bool(upper)}
 
 
-def _infer_solve(input: Type, L2: Type, *, upper: bool) -> Type:
-    call = "cholesky_solve(input, L2)"
-    check_square(call, L2, "L2")
+def _infer_solve(input: Type, input2: Type, *, upper: bool) -> Type:
+    call = "cholesky_solve(input, input2)"
+    check_square(call, input2, "input2")
     check_matrix(call, input)
-    if input.dtype is not L2.dtype:
-        raise DTypeError(f"{call}: the dtypes must be equal ({input.dtype.name} and {L2.dtype.name})")
-    if input.shape[-2] != L2.shape[-1]:
+    if input.dtype is not input2.dtype:
+        raise DTypeError(f"{call}: the dtypes must be equal ({input.dtype.name} and {input2.dtype.name})")
+    if input.shape[-2] != input2.shape[-1]:
         raise ShapeError(
-            f"{call}: L2 {list(L2.shape)} needs {L2.shape[-1]} rows of input, not {input.shape[-2]}"
+            f"{call}: input2 {list(input2.shape)} needs {input2.shape[-1]} rows of input, "
+            f"not {input.shape[-2]}"
         )
-    batch = broadcast_shapes(call, input.shape[:-2], L2.shape[:-2])
-    return type_of(input.dtype, (*batch, *input.shape[-2:]), common_device(call, input, L2))
+    batch = broadcast_shapes(call, input.shape[:-2], input2.shape[:-2])
+    return type_of(input.dtype, (*batch, *input.shape[-2:]), common_device(call, input, input2))
 
 
 cholesky_solve = define(
     "cholesky_solve",
     bind=bind_cholesky_solve,
     infer=_infer_solve,
-    reference=lambda input, L2, *, upper: _solved(input, L2, upper),
+    reference=lambda input, input2, *, upper: _solved(input, input2, upper),
     grad=(
-        lambda g, L2, upper: cholesky_solve(g, L2, upper),
-        lambda g, L2, out, upper: _through(L2, cholesky_solve(g, L2, upper) @ adjoint(out), upper),
+        lambda g, input2, upper: cholesky_solve(g, input2, upper),
+        lambda g, input2, out, upper: _through(
+            input2, cholesky_solve(g, input2, upper) @ adjoint(out), upper
+        ),
     ),
     samples=lambda: [
         Sample((Operand(left), _factor(*right)), {"upper": upper}, differentiable=right == (1, 1))

@@ -65,12 +65,12 @@ def bind_softmax_cross_entropy(
 
 def check_classes(op: str, input: Type, target: Type, weight: Type | None) -> None:
     """Raises ShapeError and DTypeError for logits, class indices and weights that don't belong together."""
+    if not input.ndim:
+        raise ShapeError(f"{op}: the scores need a dimension of classes")
     if not input.dtype.is_floating_point or target.dtype.category != "int":
         raise DTypeError(
             f"{op}: takes floating scores and integer classes, or probabilities of the scores' shape"
         )
-    if not input.ndim:
-        raise ShapeError(f"{op}: the scores need a dimension of classes")
     dim = class_dim(input)
     wanted = input.shape[:dim] + input.shape[dim + 1 :]
     if target.ndim != len(wanted) or not all(same(a, b) for a, b in zip(target.shape, wanted)):

@@ -51,9 +51,9 @@ def bind_eigh(A, UPLO="L"):
     of a symmetric A, in both triangles.
     Shapes: [..., n, n] -> eigenvalues [..., n], eigenvectors [..., n, n].  Raises ShapeError, DTypeError.
     """
-    if UPLO not in ("L", "U"):
+    if UPLO not in ("L", "U", "l", "u"):
         raise ArgumentValueError(f"linalg_eigh(A, UPLO): UPLO is 'L' or 'U', not {UPLO!r}")
-    return (A,), {"UPLO": UPLO}
+    return (A,), {"UPLO": UPLO.upper()}
 
 
 def infer_eigh(A: Type, *, UPLO: str) -> tuple[Type, Type]:

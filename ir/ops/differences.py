@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import promote
 from ..errors import ArgumentError, ArgumentValueError, ShapeError
 from ..op import composite
 from ..shapes import dim_of, dims_of
 from .arithmetic import mul
+from .cast import cast, dtype_of
 from .compare import gt, where
 from .create import ones_like
 from .join import cat
@@ -44,6 +46,8 @@ def _slope(input: Any, dim: int, spacing: Any, edge_order: int) -> Any:
         steps = _along(_part(spacing, 0, 1, None) - _part(spacing, 0, 0, -1), dim, ndim)
     else:
         steps = _along(ones_like(narrow(reshape(input, (-1,)), 0, 0, n - 1)) * spacing, dim, ndim)
+    if dtype_of(input).inexact:  # a float32 rounds differences that small steps make large
+        input = cast(input, dtype=promote(dtype_of(input), dtype_of(steps)))
     rises = (_part(input, dim, 1, None) - _part(input, dim, 0, -1)) / steps
     first, last = narrow(rises, dim, 0, 1), narrow(rises, dim, n - 2, 1)
     if n == 2:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dims import same
 from ..dtypes import bool_
-from ..errors import ArgumentValueError, ShapeError
+from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import composite, define
 from ..sample import Operand, sample
 from ..shapes import dim_of, reduced_shape
@@ -47,9 +47,12 @@ def linalg_eigvalsh(A, UPLO="L"):
 
 
 @composite(method=False)
-def linalg_svdvals(A):
-    """Find the singular values, in descending order.  Shapes: [..., m, n] -> [..., min(m, n)]."""
-    return linalg_svd(A, False)[1]
+def linalg_svdvals(A, *, driver=None):
+    """Find the singular values, in descending order.  Shapes: [..., m, n] -> [..., min(m, n)].
+
+    driver: as linalg_svd has it.
+    """
+    return linalg_svd(A, False, driver=driver)[1]
 
 
 class Svd(NamedTuple):
@@ -120,19 +123,26 @@ def _best(values: Any, ord: Any) -> Any:
     return amax(values, dim=-1) if values.shape[-1] != 0 else sum(values, dim=-1)
 
 
-@composite(method=False)
-def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False):
+@composite(method=False, names={"input": "A"})
+def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """Compute the norm of matrices, whose rows and columns stand in `dim`.
 
     ord: "fro" (root of the sum of squares), "nuc" (sum of the singular values), 2 and -2 (the largest,
     smallest singular value), 1 and -1 (the largest, smallest sum of a column's |x|), inf and -inf (of a
-    row's). Raises ArgumentValueError, DimError.
+    row's).  dtype: A is converted to it first.  Raises ArgumentValueError, DimError, DTypeError.
     """
     pair = tuple(dim_of("linalg_matrix_norm", d, A.ndim) for d in dim)
     if len(pair) != 2 or pair[0] == pair[1] or A.ndim < 2:
         raise ShapeError(f"linalg_matrix_norm: dim must name two dimensions, not {list(dim)}")
     if ord == "fro":
-        return linalg_vector_norm(A, 2, pair, keepdim)
+        return linalg_vector_norm(A, 2, pair, keepdim, dtype=dtype)
+    if dtype is not None:
+        if (dtype.category == "complex") != (dtype_of(A).category == "complex"):
+            raise DTypeError(
+                "linalg_matrix_norm: dtype should be complex for complex inputs, and real for real ones: "
+                f"{dtype}"
+            )
+        A = cast(A, dtype=dtype)
     moved = movedim(A, pair, (-2, -1))
     if ord in (1, -1, inf, -inf):
         lines = sum(abs(moved), dim=-2 if ord in (1, -1) else -1)
@@ -147,24 +157,25 @@ def linalg_matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False):
     return reshape(out, reduced_shape(A.shape, pair, True)) if keepdim else out
 
 
-@composite(method=False)
-def linalg_norm(A, ord=None, dim=None, keepdim=False):
+@composite(method=False, names={"input": "A"})
+def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     """Compute the norm of vectors (dim: an int) or matrices (dim: two); without `dim`, by the input's rank.
 
     Without `ord`: the root of the sum of squares over `dim`, or over everything.  See linalg_vector_norm and
-    linalg_matrix_norm.  Raises ShapeError, ArgumentValueError, DimError.
+    linalg_matrix_norm.  dtype: A is converted to it first.
+    Raises ShapeError, ArgumentValueError, DimError, DTypeError.
     """
     if ord is None:
-        return linalg_vector_norm(A, 2, dim, keepdim)
+        return linalg_vector_norm(A, 2, dim, keepdim, dtype=dtype)
     count = A.ndim if dim is None else 1 if isinstance(dim, int) else len(dim)
     if count == 1 and not isinstance(ord, str):
-        return linalg_vector_norm(A, ord, dim, keepdim)
+        return linalg_vector_norm(A, ord, dim, keepdim, dtype=dtype)
     if count != 2:
         raise ShapeError(
             f"linalg_norm: ord={ord!r} is a norm of vectors or matrices, and there are {count} dimensions",
             "name one or two by dim",
         )
-    return linalg_matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim)
+    return linalg_matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
 
 
 # ---- rank, pseudo-inverse, least squares
@@ -197,8 +208,8 @@ def _beside(limit: Any) -> Any:
     return limit[..., None] if hasattr(limit, "shape") else limit or 0.0
 
 
-@composite(method=False)
-def linalg_matrix_rank(A, tol=None, *, atol=None, rtol=None, hermitian=False):
+@composite(method=False, names={"input": "A"})
+def linalg_matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     """Count the singular values above max(atol, rtol * the largest); `tol` is an older name of atol.
 
     rtol is max(m, n) times the resolution of the dtype, or 0 where atol is given.
@@ -276,7 +287,7 @@ pseudo_inverse = define(
 
 
 @composite(method=False)
-def linalg_pinv(A, rcond=None, *, atol=None, rtol=None, hermitian=False):
+def linalg_pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """Invert matrices as far as they can be (Moore-Penrose); `rcond` is an older name of rtol.
 
     Singular values up to max(atol, rtol * the largest) count as 0.  hermitian: A is, its lower triangle alone
@@ -304,7 +315,7 @@ class LeastSquares(NamedTuple):
     singular_values: Any
 
 
-@composite(method=False)
+@composite(method=False, names={"input": "A", "b": "B"})
 def linalg_lstsq(A, B, rcond=None, *, driver=None):
     """Find the X of least norm that makes the squares of A @ X - B least.
 

@@ -64,15 +64,15 @@ def spread(g: Any) -> Any:
 # ---- inverse, determinant
 
 
-def infer_inv(input: Type) -> Type:
-    check_square("linalg_inv(input)", input)
-    return input
+def infer_inv(A: Type) -> Type:
+    check_square("linalg_inv(A)", A, "A")
+    return A
 
 
 linalg_inv = define(
     "linalg_inv",
     complex="analytic",
-    reference=lambda input: factored("linalg_inv", np.linalg.inv, input),
+    reference=lambda A: factored("linalg_inv", np.linalg.inv, A),
     infer=infer_inv,
     grad=lambda g, out: -(out.mT @ g @ out.mT),
     lower=LAPACK,
@@ -85,17 +85,17 @@ linalg_inv = define(
 )
 
 
-def infer_det(input: Type) -> Type:
-    check_square("linalg_det(input)", input)
-    return input.with_shape(input.shape[:-2])
+def infer_det(A: Type) -> Type:
+    check_square("linalg_det(A)", A, "A")
+    return A.with_shape(A.shape[:-2])
 
 
 linalg_det = define(
     "linalg_det",
     complex="analytic",
-    reference=lambda input: np.asarray(np.linalg.det(input)),
+    reference=lambda A: np.asarray(np.linalg.det(A)),
     infer=infer_det,
-    grad=lambda g, input, out: spread(g * out) * linalg_inv(input).mT,
+    grad=lambda g, A, out: spread(g * out) * linalg_inv(A).mT,
     lower=LAPACK,
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=SQUARE,
@@ -106,29 +106,29 @@ linalg_det = define(
 )
 
 
-def infer_slogdet(input: Type) -> tuple[Type, Type]:
-    check_square("linalg_slogdet(input)", input)
-    sign = input.with_shape(input.shape[:-2])
+def infer_slogdet(A: Type) -> tuple[Type, Type]:
+    check_square("linalg_slogdet(A)", A, "A")
+    sign = A.with_shape(A.shape[:-2])
     return sign, sign.with_dtype(sign.dtype.to_real())
 
 
 def vjp_slogdet(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
     """d log|det| + i d arg(det) is the trace of A^-1 dA; by the latter the sign turns, if it is complex."""
-    (input, sign), (to_sign, g) = saved, cotangents
+    (A, sign), (to_sign, g) = saved, cotangents
     if is_complex_valued(sign) and to_sign is not None:
         turned = imag(conj(sign) * to_sign) * 1j
         g = turned if g is None else g + turned
-    return (None if g is None else spread(g) * adjoint(linalg_inv(input)),)
+    return (None if g is None else spread(g) * adjoint(linalg_inv(A)),)
 
 
 linalg_slogdet = define(
     "linalg_slogdet",
     complex="stated",
-    reference=lambda input: tuple(np.asarray(x) for x in np.linalg.slogdet(input)),
+    reference=lambda A: tuple(np.asarray(x) for x in np.linalg.slogdet(A)),
     infer=infer_slogdet,
     outputs=("sign", "logabsdet"),
     vjp=vjp_slogdet,
-    saves=("input", "sign"),
+    saves=("A", "sign"),
     lower=LAPACK,
     samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
     inapplicable=SQUARE,

@@ -54,6 +54,20 @@ def _function(
 
 # --- exponentials and logarithms ----------------------------------------------------------------------------
 
+
+def _log1p(input: np.ndarray) -> np.ndarray:
+    """np.log1p, exactly near 0 of complex numbers too: |1 + z|^2 - 1 is (2 + x) x + y^2."""
+    found = np.log1p(input)
+    if input.dtype.kind != "c":
+        return found
+    x, y = input.real, input.imag
+    with np.errstate(all="ignore"):
+        near = np.log1p((2 + x) * x + y * y) / 2
+    found = np.asarray(found)
+    found.real = np.where((abs(x) < 0.5) & (abs(y) < 0.5), near, found.real)
+    return found
+
+
 exp = _function("exp", np.exp, lambda g, out: g * out, _ANY, "Compute e to the power of the input.")
 exp2 = _function("exp2", np.exp2, lambda g, out: g * out * _LN2, _ANY, "Compute 2 to the power of the input.")
 expm1 = _function(
@@ -68,7 +82,7 @@ log10 = _function(
 )
 log1p = _function(
     "log1p",
-    np.log1p,
+    _log1p,
     lambda g, input: g / (input + 1.0),
     _POSITIVE,
     "Compute log(1 + input), exactly near 0.",
@@ -297,7 +311,7 @@ def logaddexp_of(input: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.logaddexp(input, other)
     first = input.real >= other.real
     great, small = np.where(first, input, other), np.where(first, other, input)
-    return np.where((great == small) & np.isinf(great), great, great + np.log1p(np.exp(small - great)))
+    return np.where((great == small) & np.isinf(great), great, great + _log1p(np.exp(small - great)))
 
 
 logaddexp = elementwise(

@@ -14,6 +14,7 @@ from ..op import composite, define, older
 from ..sample import sample
 from ..shapes import broadcast_shapes, common_device, is_one
 from ..types import Shape, Type, type_of
+from .arithmetic import check_alpha
 from .cast import dtype_of
 from .compare import logical_and, logical_or
 from .complex import conj
@@ -404,7 +405,7 @@ def outer(input, vec2):
 def scaled_sum(input: Any, beta: float, product: Any, alpha: float) -> Any:
     """beta * input + alpha * product.  `beta` 0 leaves `input` out, so that its NaNs don't count."""
     category = dtype_of(input).category
-    if category == "bool":
+    if category == "bool" and dtype_of(product).category == "bool":
         scaled = logical_and(product, bool(alpha))
         return logical_or(logical_and(input, bool(beta)), scaled) if beta else scaled
     if (
@@ -435,7 +436,11 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 @older("beta", "alpha")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """Add an outer product: beta * input + alpha * outer(vec1, vec2).  Shapes: [m, n], [m], [n] -> [m, n]."""
-    return scaled_sum(input, beta, outer(vec1, vec2), alpha)
+    product = outer(vec1, vec2)
+    for name, by in (("beta", beta), ("alpha", alpha)):
+        is_bool, is_float, is_complex = (isinstance(by, kind) for kind in (bool, float, complex))
+        check_alpha("addr", input, product, is_bool, is_float, is_complex, name)
+    return scaled_sum(input, beta, product, alpha)
 
 
 @composite(inplace=True)

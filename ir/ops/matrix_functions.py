@@ -14,7 +14,7 @@ from ..op import composite, define
 from ..sample import sample
 from ..types import Type
 from .compare import eq, where
-from .complex import conj
+from .complex import conj, real
 from .create import new_ones, new_zeros
 from .decompose import check_matrix
 from .equations import linalg_norm, linalg_svdvals
@@ -151,13 +151,13 @@ def linalg_householder_product(input, tau):
     return _reflected(_vectors(input, tau.shape[-1]), tau, eye, True)
 
 
-@composite()
+@composite(names={"input2": "tau"})
 def orgqr(input, tau):
     """Give the first n columns of a product of reflections: linalg_householder_product."""
     return linalg_householder_product(input, tau)
 
 
-@composite()
+@composite(names={"input2": "tau", "input3": "other"})
 def ormqr(input, tau, other, left=True, transpose=False):
     """Multiply `other` by the product Q of geqrf's reflections: Q @ other, or other @ Q if not `left`.
 
@@ -182,19 +182,19 @@ def linalg_cond(A, p=None):
     """Compute the condition number: the norm of A times that of its inverse, inf where it has none.
 
     p: the norm as linalg_matrix_norm takes it; None (the same as 2) and -2 are by singular values, and take
-    matrices that are not square.  Shapes: [..., m, n] -> [...].
+    matrices that are not square.  Shapes: [..., m, n] -> [...], 0 where there are no elements.
     """
-    if p in (None, 2, -2):
+    singular = p in (None, 2, -2)
+    if A.ndim > 1 and not prod(A.shape[-2:]) and (singular or A.shape[-1] == A.shape[-2]):
+        return new_zeros(real(A), A.shape[:-2])
+    if singular:
         values = linalg_svdvals(A)
-        if not values.shape[-1]:
-            raise ShapeError(f"linalg_cond: a matrix without elements has no such norm: {list(A.shape)}")
         ratio = values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
         return where(eq(ratio, ratio), ratio, inf if p != -2 else ratio)
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ShapeError(f"linalg_cond(p={p!r}): A must be [..., n, n], not {list(A.shape)}")
-    if not prod(A.shape[-2:]):
-        return new_zeros(A, A.shape[:-2])
     inverse, info = linalg_inv_ex(A)
+    inverse = where(eq(info, 0)[..., None, None], inverse, 0.0)  # of NaNs there are no singular values
     return where(eq(info, 0), linalg_norm(A, p, (-2, -1)) * linalg_norm(inverse, p, (-2, -1)), inf)
 
 
@@ -209,7 +209,7 @@ def linalg_tensorinv(A, ind=2):
     return reshape(linalg_inv(reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
-@composite(method=False)
+@composite(method=False, names={"input": "A", "other": "B"})
 def linalg_tensorsolve(A, B, dims=None):
     """Solve tensordot(A, X, X.ndim) = B for X.  dims: moved to A's end first.  Raises ShapeError."""
     if dims is not None:

@@ -150,7 +150,10 @@ def _dirichlet(input: np.ndarray, state: np.ndarray) -> np.ndarray:
     logs = _log_gamma(Stream(state, input.size), input.astype(np.float64).reshape(-1)).reshape(input.shape)
     with np.errstate(all="ignore"):
         parts = np.exp(logs - logs.max(-1, keepdims=True, initial=-np.inf))
-        return (parts / parts.sum(-1, keepdims=True)).astype(input.dtype)
+        drawn = (parts / parts.sum(-1, keepdims=True)).astype(input.dtype)
+    # Off the ends, where there is no density: the logarithms of what small concentrations give are finite.
+    one = input.dtype.type(1)
+    return np.clip(drawn, np.finfo(input.dtype).smallest_normal, np.nextafter(one, one - one))
 
 
 def _infer_dirichlet(input: Type, state: Type) -> Type:

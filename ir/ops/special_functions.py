@@ -198,6 +198,7 @@ for _name, _scipy_name, _doc in (
 
 @composite(method=False)
 def special_spherical_bessel_j0(input):
-    """Compute sin(input) / input, 1 at 0.  It has a gradient, other than PyTorch's."""
-    small = eq(input, 0)
-    return where(small, 1.0, sine(input) * reciprocal(where(small, 1, input)))
+    """Compute sin(input) / input, 1 at 0 and 0 at infinity.  It has a gradient, other than PyTorch's."""
+    small, infinite = eq(input, 0), eq(abs(input), inf)
+    found = sine(where(infinite, 0, input)) * reciprocal(where(small, 1, input))
+    return where(small, 1.0, found)

@@ -217,6 +217,10 @@ def _infer_vector_norm(x: Type, *, ord: float, dim: Dims, keepdim: bool, dtype: 
         raise DTypeError(
             f"linalg_vector_norm: {dtype or x.dtype} can't hold a norm", "convert first: x.float()"
         )
+    if dtype is not None and (dtype.category == "complex") != (x.dtype.category == "complex"):
+        raise DTypeError(
+            f"linalg_vector_norm: dtype should be complex for complex inputs, and real for real ones: {dtype}"
+        )
     if ord < 0 or ord == inf:
         not_empty("linalg_vector_norm", x.shape, dim)
     return reduced(x, dim, keepdim, (dtype or x.dtype).to_real())

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..op import composite
 from ..views import step
+from ..warned import warn
 from .cast import cast, dtype_of
 from .complex import is_complex_valued, view_as_real
 from .create import new_ones
@@ -146,5 +147,10 @@ def istft(
         raise ArgumentValueError("istft: the windows leave out a place of the signal", "overlap them more")
     out = added / weight
     if length is not None and length > out.shape[1]:
+        warn(
+            "The length of signal is shorter than the length parameter. istft continues it by zeros: "
+            "see whether center and hop_length are those of the stft",
+            stacklevel=3,
+        )
         out = constant_pad(out, ((0, 0), (0, length - out.shape[1])))
     return out if input.ndim == 3 else out[0]

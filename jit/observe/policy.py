@@ -160,8 +160,8 @@ DENIED_BUILTINS: dict[str, str] = {
 INTERPRETED_ROOMS = (
     "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
     "data/datasets.py", "distributions/divergence.py", "facade/amp.py", "facade/attention.py",
-    "facade/flow.py", "facade/future.py", "facade/library.py", "facade/pytree.py", "facade/settings.py",
-    "facade/torchvision/", "jit/partitioned_call.py",
+    "facade/backends.py", "facade/flow.py", "facade/future.py", "facade/library.py", "facade/pytree.py",
+    "facade/settings.py", "facade/torchvision/", "jit/partitioned_call.py",
     "jit/torchscript.py", "exchange/onnx/network.py", "exchange/onnx/running.py",
     "exchange/onnx/opset/", "language/decoder_network.py", "language/encoder_network.py",
     "language/rotary.py", "quantization/", "distributed/data_parallel.py",

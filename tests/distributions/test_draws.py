@@ -7,6 +7,7 @@ import lamina
 from lamina import distributions as D
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DTypeError, MissingError
 from lamina.ir.op import REGISTRY
+from lamina.ir.ops import pathwise
 
 N = 4000
 # Kolmogorov's statistic of N draws stays below this but once in a million: sqrt(-ln(p / 2) / 2 / N).
@@ -193,3 +194,69 @@ def test_a_subclass_of_the_users():
     assert Twice().sample((3,)).shape == (3, 2)
     assert D.kl_divergence(Twice(), Twice()).tolist() == [0.0, 0.0]
     assert repr(Twice()) == "Twice()"
+
+
+SMALL = [
+    (0.339, 0.01, 0.01),
+    (0.01, 0.01, 1.0),
+    (0.9858, 0.147, 0.0018),
+    (0.9, 2.4, 0.0012),
+    (5e-4, 0.002, 3.0),
+]
+
+
+def test_gradients_of_draws_of_small_betas():
+    """By the integral from 0 to the draw as by that from it to 1, which the side chosen is one of."""
+    x, a, b = (np.array(v) for v in zip(*SMALL))
+    with np.errstate(all="ignore"):
+        below, above = pathwise._beta_below(x, a, b), pathwise._beta_above(x, a, b)
+    np.testing.assert_allclose(below, above, 1e-11)  # 94 terms of 1e-16 each, some larger than the sum
+
+
+@pytest.mark.parametrize("dtype", [lamina.float32, lamina.float64])
+def test_draws_of_small_concentrations_are_off_the_ends(dtype):
+    small = lamina.tensor(1e-3, dtype=dtype)
+    drawn = D.Beta(small, small).sample((2000,))
+    assert bool(((drawn > 0) & (drawn < 1)).all()) and bool(((drawn < 0.1) | (drawn > 0.9)).any())
+    assert bool(D.Beta(small, small).log_prob(drawn).isfinite().all())
+    drawn = D.Dirichlet(small.expand(3)).sample((2000,))
+    assert bool((drawn > 0).all())
+
+
+def test_what_normal_draws_does_not_follow_its_mean():
+    mean, std = lamina.ones(3, requires_grad=True), lamina.ones(3, requires_grad=True)
+    for drawn in (lamina.normal(mean, std), lamina.normal(mean, 2.0), lamina.normal(0.5, std)):
+        assert drawn.requires_grad
+        (drawn + mean + std).sum().backward()
+    assert mean.grad.tolist() == std.grad.tolist() == [3, 3, 3]
+
+    @lamina.jit.trace
+    def step(mean):
+        drawn = lamina.normal(mean, 1.0)
+        lamina.autograd.backward(-((drawn.detach() - mean) * drawn).sum())
+        return drawn, mean.grad
+
+    for _ in range(3):
+        mean = lamina.ones(3, requires_grad=True)
+        drawn, gradient = step(mean)
+        assert gradient.tolist() == drawn.tolist()
+
+
+def test_extreme_odds_of_a_continuous_bernoulli():
+    odds = lamina.tensor([-1e2, 1e2, 1e38], requires_grad=True)
+    found = D.ContinuousBernoulli(logits=odds).log_prob(lamina.tensor([0.0, 1.0, 1.0]))
+    assert bool(found.isfinite().all())
+    found.sum().backward()
+    assert bool(odds.grad.isfinite().all())
+
+
+def test_numbers_as_arguments():
+    assert D.Gamma(2.0, 1.0).log_prob(1).item() == D.Gamma(2.0, 1.0).log_prob(lamina.tensor(1.0)).item() == -1
+    assert D.Wishart(lamina.tensor(3), lamina.eye(2)).sample().shape == (2, 2)
+
+
+def test_what_is_computed_later_has_a_history():
+    scale = lamina.eye(2).requires_grad_()
+    made = D.MultivariateNormal(lamina.zeros(2), scale)
+    with lamina.no_grad():
+        assert made.scale_tril.requires_grad

@@ -56,6 +56,17 @@ STATES = {
         "multiprocessing.get_sharing_strategy()", "multiprocessing.set_sharing_strategy({})",
         "'file_system'", "'file_descriptor'",
     ),
+    "attention": (
+        "backends.cuda.flash_sdp_enabled()", "backends.cuda.enable_flash_sdp({})", "True", "False",
+    ),
+    "attention's sums": (
+        "backends.cuda.fp16_bf16_reduction_math_sdp_allowed()",
+        "backends.cuda.allow_fp16_bf16_reduction_math_sdp({})", "False", "True",
+    ),
+    "linear algebra": (
+        "backends.cuda.preferred_linalg_library()", "backends.cuda.preferred_linalg_library({})",
+        "'default'", "'magma'",
+    ),
     "TF32": (
         "backends.cuda.matmul.allow_tf32", "backends.cuda.matmul.__setattr__('allow_tf32', {})",
         "False", "True",

@@ -115,6 +115,8 @@ class _TensorKind(type):
 
     def __getattr__(cls, name: str) -> Any:
         found = getattr(cls.tensor, name, None)
+        if isinstance(found, bool):  # what holds for every tensor here is a descriptor there
+            return property(lambda x: getattr(x, name))
         return Absent(f"torch.Tensor.{name}") if found is None else found
 
 

@@ -7,8 +7,7 @@ from collections import defaultdict
 import pytest
 
 import lamina
-from lamina.ir.op import COMPOSITES, REGISTRY
-from lamina.runtime.dispatch import _OF_NUMPY
+from lamina.ir.op import COMPOSITES, OF_NUMPY, REGISTRY
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
@@ -76,6 +75,41 @@ CALLS = [
     "t.cat(tensors=(x, x), dim=0)",
     "x.view(dtype=t.int32)",
     "x.unflatten(dim=0, sizes=(1, 2))",
+    # by NumPy's names, of functions that are ops in a row
+    "t.max(x, axis=0)",
+    "x.min(axis=1, keepdims=True)",
+    "t.max(x1=x, x2=-x)",
+    "x.median(axis=0)",
+    "t.diff(a=x, axis=0)",
+    "t.argsort(x, axis=0)",
+    "t.aminmax(x, axis=0, keepdims=True)",
+    "x.chunk(2, axis=1)",
+    "x.unbind(axis=1)",
+    "x.select(axis=1, index=2)",
+    "x.narrow(axis=1, start=0, length=2)",
+    "t.var_mean(x, axis=0, keepdims=True)",
+    "x.quantile(0.5, axis=0)",
+    "x.repeat_interleave(2, axis=0)",
+    "t.tensor_split(x, 2, axis=1)",
+    "t.trapezoid(x, axis=0)",
+    "t.fft.fft(x, axis=0)",
+    "t.linalg.norm(x, axis=1, keepdims=True)",
+    # linalg's
+    "t.linalg.norm(input=x, ord=1, dtype=t.float64)",
+    "t.linalg.norm(x, dtype=t.float64)",
+    "t.linalg.matrix_norm(x, 1, dtype=t.float64)",
+    "t.linalg.matrix_norm(x, dtype=t.float64)",
+    "t.linalg.norm(x + 0j, dtype=t.complex128, out=t.empty((), dtype=t.float64))",
+    "t.linalg.vector_norm(x=x, dim=0)",
+    "t.linalg.matrix_rank(x @ x.T, 0.01, True)",
+    "t.linalg.pinv(t.eye(2), 0.01, True)",
+    "t.linalg.inv(A=t.eye(2))",
+    "t.linalg.det(A=t.eye(2))",
+    "t.linalg.lstsq(input=t.eye(2), b=x)[0]",
+    "t.linalg.tensorsolve(input=t.eye(2), other=x[:, 0])",
+    "t.linalg.eigvalsh(t.eye(2) + t.ones(2, 2).tril(), 'u')",
+    "t.linalg.svdvals(t.eye(2), driver=None)",
+    "t.cholesky_solve(input=x, input2=t.eye(2))",
 ]
 
 
@@ -187,6 +221,6 @@ def test_names_of_schemas():
                     continue
                 seen += 1
                 asked = "input" if argument.name == "self" else argument.name
-                if asked not in known and _OF_NUMPY.get(asked) not in known:
+                if asked not in known and OF_NUMPY.get(asked) not in known:
                     lacking[name].add(asked)
     assert seen > 1500 and not lacking, dict(lacking)

@@ -1,6 +1,7 @@
 """Edges that PyTorch's own test files look at: calls give what they give there, or raise the same kind."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,17 @@ def below(T: Any, write: Callable[[Any], Any]) -> Any:
     return leaf.grad
 
 
+def with_gradient(T: Any) -> Any:
+    y = x(T)
+    y.grad = T.ones_like(y)
+    return y
+
+
+def copied(T: Any) -> list:
+    base = x(T).clone()
+    return deepcopy([base, base.view(3, 2)])
+
+
 CASES: dict[str, Callable[[Any], Any]] = {
     "a tuple in a tuple": lambda T: x(T)[((1, 0, 1),)],
     "a tuple beside a slice": lambda T: x(T)[:, (2, 0)],
@@ -64,6 +76,15 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "numbers before products of matrices, as a method": lambda T: (x(T) @ x(T).T).addmm_(2, 3, x(T), x(T).T),
     "one number before a product with a vector": lambda T: T.addmv(2, x(T)[:, 0], x(T), x(T)[0]),
     "numbers before products of batches": lambda T: T.baddbmm(2, x(T)[None], 3, x(T)[None], T.eye(3)[None]),
+    "an outer product of ints, by a float": lambda T: T.addr(
+        x(T).int(), *[x(T).int()[:, 0], x(T).int()[0]], beta=2.5
+    ),
+    "an outer product, by a bool": lambda T: T.addr(x(T), x(T)[:, 0], x(T)[0], alpha=True),
+    "an outer product added to bools": lambda T: T.addr(x(T) > 2, x(T)[:, 0], x(T)[0]),
+    "the condition of nothing": lambda T: T.linalg.cond(T.ones(2, 0, 0, dtype=T.complex64)),
+    "… by another norm": lambda T: T.linalg.cond(T.ones(2, 0, 0, dtype=T.complex64), 1),
+    "the condition of a singular matrix": lambda T: T.linalg.cond(T.zeros(2, 2), 1),
+    "a norm of complex numbers as real ones": lambda T: T.linalg.vector_norm(c(T), dtype=T.float32),
     "numbers before an outer product": lambda T: T.addr(2, x(T), 3, x(T)[:, 0], x(T)[0]),
     "too many numbers before what is added": lambda T: x(T).add(2, 3, x(T)),
     "backwards": lambda T: reversed(x(T)),
@@ -108,6 +129,60 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "… set": lambda T: none(T).set_(x(T).untyped_storage()[4:20], 1, (2,)),
     "… empty": lambda T: T.tensor([x(T).untyped_storage()[9:3].nbytes()]),
     "… with a step": lambda T: x(T).untyped_storage()[::2],
+    "memory of halves": lambda T: T.tensor(T.HalfStorage([1, 2]).tolist()),
+    "memory of bfloat16": lambda T: T.tensor(T.BFloat16Storage(3).element_size()),
+    "memory of complex numbers": lambda T: T.tensor(
+        [T.ComplexFloatStorage([1, 2j]).nbytes(), T.ComplexDoubleStorage(2).nbytes()]
+    ),
+    "memory by its dtype": lambda T: T.tensor(
+        [isinstance(x(T).storage(), kind) for kind in (T.FloatStorage, T.HalfStorage, T.TypedStorage)]
+        + [isinstance(u8(T, 1).untyped_storage(), T.ByteStorage)]
+    ),
+    "memory in Python's count": lambda T: T.tensor(
+        x(T).storage().__sizeof__() - none(T, "float32").storage().__sizeof__()
+    ),
+    "memory of no values": lambda T: T.tensor(
+        [T.empty(3, 4, device="meta")[1:].untyped_storage().nbytes(), len(T.UntypedStorage(4, device="meta"))]
+    ),
+    "new of memory": lambda T: x(T).new(x(T).storage()),
+    "new of bytes": lambda T: x(T).new(x(T).untyped_storage()),
+    "new of a tensor": lambda T: x(T).new(x(T)),
+    "new of a tensor of another dtype": lambda T: x(T).new(x(T).double()),
+    "a tensor of memory": lambda T: (lambda s: (T.FloatTensor(s)[0].fill_(5), T.tensor(s.tolist()))[1])(
+        T.FloatStorage([1, 2])
+    ),
+    "a tensor of memory of another dtype": lambda T: T.LongTensor(T.FloatStorage([1, 2])),
+    "strides of what out becomes": lambda T: T.tensor(T.exp(x(T).T, out=none(T, "float32")).stride()),
+    "… of two": lambda T: T.tensor(T.eq(x(T).T, x(T).T[0], out=none(T, "bool")).stride()),
+    "two without memory": lambda T: T.tensor(none(T).is_set_to(none(T))),
+    "sizes, twice": lambda T: T.ones(T.Size([1, 2]) * 2 + 2 * T.Size([3])).sum((0, 1)),
+    "type by the class of all": lambda T: x(T).double().type(T.Tensor),
+    "type of complex numbers by name": lambda T: x(T).type("torch.ComplexDoubleTensor"),
+    "copied views": lambda T: copied(T)[1].add_(1),
+    "… and what they view": lambda T: (lambda a, b: (b.add_(1), a)[1])(*copied(T)),
+    "a copied transpose's strides": lambda T: T.tensor(deepcopy(x(T).T).stride()),
+    "logarithms beside 1, of complex numbers": lambda T: T.log1p(
+        T.tensor([2.0**-70 + 2.0**-66 * 1j, -(2.0**-80) + 0j], dtype=T.complex128)
+    ),
+    "a Bessel function at infinity": lambda T: T.special.spherical_bessel_j0(
+        T.tensor([T.inf, -T.inf, 0.0, T.nan])
+    ),
+    "sizes of complex numbers into complex numbers": lambda T: T.abs(c(T) * 0 + 3, out=c(T)),
+    "a gradient copied beside its tensor": lambda T: (lambda a, g: T.tensor(a.grad is g))(
+        *deepcopy([y := with_gradient(T), y.grad])
+    ),
+    "losses of no class": lambda T: T.nn.functional.nll_loss(T.ones(()), T.ones(())),
+    "slopes at float64's distances": lambda T: T.gradient(
+        T.tensor([-1.0, 0.0, 2.0**24]), spacing=[T.arange(3.0, dtype=T.float64)]
+    )[0][1],
+    "frequencies into a tensor": lambda T: T.fft.fftfreq(3, out=T.empty(3, dtype=T.float64)),
+    "real frequencies into nothing": lambda T: T.fft.rfftfreq(4, out=none(T, "float32")),
+    "expanded and filled by a mask": lambda T: T.zeros(2, 1).expand(2, 3).masked_fill_(x(T) == 2, 5.0),
+    "expanded and filled by places": lambda T: T.zeros(1).expand(3).index_fill_(0, T.tensor([1]), 5.0),
+    "expanded and put": lambda T: T.zeros(1).expand(3).index_put_((T.tensor([0, 1]),), T.tensor([3.0, 4.0])),
+    "expanded and written by a mask": lambda T: (
+        (y := T.zeros(2, 1).expand(2, 3)).__setitem__(x(T) > 3, 1) or y
+    ),
     "type by a constructor": lambda T: x(T).type(T.DoubleTensor),
     "an array whose strides are no elements'": lambda T: T.from_numpy(
         np.lib.stride_tricks.as_strided(np.zeros(9), (3,), (3,))

@@ -19,6 +19,29 @@ def test_fill_diagonal_is_numpys(shape, wrap):
     assert y.grad.tolist() == (wanted == 0).tolist()
 
 
+def test_older_calls_warn_once_or_each_time():
+    x = lamina.ones(2)
+    with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
+        lamina.set_warn_always(True)
+        lamina.addcmul(x, 2, x, x)
+    with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
+        lamina.addcmul(x, 2, x, x)
+    lamina.set_warn_always(False)
+    assert lamina.addcmul(x, 2, x, x).tolist() == [3, 3]
+
+
+def test_numpys_names_in_a_traced_function():
+    @lamina.jit.trace
+    def f(x):
+        return lamina.max(x, axis=0).values - x.min(axis=1, keepdims=True).values
+
+    x = lamina.tensor([[1.0, 4.0], [3.0, 2.0]])
+    for _ in range(3):
+        assert f(x).tolist() == [[2, 3], [1, 2]]
+    with pytest.raises(lamina.ArgumentError, match="unexpected keyword argument 'axes'"):
+        lamina.max(x, axes=0)
+
+
 def test_fill_diagonal_of_a_cube():
     x = lamina.zeros(3, 3, 3).fill_diagonal_(1)
     assert x.sum() == 3 and x[1, 1, 1] == 1

@@ -259,3 +259,20 @@ def test_what_is_no_tensor_is_not_written_into(name, given):
     for _ in range(2):
         with pytest.raises(ArgumentError, match="into a tensor|must be a tensor"):
             getattr(lamina.Tensor, name)(given, *more)
+
+
+def test_parts_of_expanded_tensors_are_written_with_a_warning():
+    x = lamina.zeros(2, 1).expand(2, 3)
+    for write in (
+        lambda: x.masked_fill_(lamina.tensor([[True, False, False], [False] * 3]), 1.0),
+        lambda: x.index_fill_(1, lamina.tensor([1]), 2.0),
+        lambda: x.index_put_((lamina.tensor([0]), lamina.tensor([2])), lamina.tensor(3.0)),
+    ):
+        with pytest.warns(UserWarning, match=r"_ on expanded tensors is deprecated"):
+            write()
+    assert x.tolist() == [[3, 3, 3], [2, 2, 2]]
+    with pytest.raises(lamina.InplaceError, match="several elements of the tensor share one place"):
+        x.index_put_((lamina.tensor([0]), lamina.tensor([2])), lamina.tensor(3.0), accumulate=True)
+    y = (lamina.zeros(1, requires_grad=True) * 1).expand(3)
+    with pytest.raises(lamina.InplaceError, match="several elements of the tensor share one place"):
+        y.masked_fill_(lamina.tensor([True, False, True]), 1.0)

@@ -154,3 +154,15 @@ def test_sparse_gradients_are_not_divided_by_how_often_rows_came():
             look_up(rows, table, **settings)
         with lamina.no_grad():
             assert bool((look_up(rows, table, **settings) == 1).all())
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (5, 9)])
+def test_principal_components_of_a_sparse_matrix(shape):
+    x = lamina.rand(shape, dtype=lamina.float64)
+    x = x * (x > 0.6)
+    centred = x - x.mean(0, keepdim=True)
+    u, s, v = lamina.pca_lowrank(x.to_sparse(), q=5)
+    # All five are found, so nothing but roundings is left: of float64, 1e-16 times the largest, times 9 rows.
+    np.testing.assert_allclose((u * s @ v.T).numpy(), centred.numpy(), atol=1e-12)
+    u, s, v = lamina.pca_lowrank(x.to_sparse(), q=5, center=False)
+    np.testing.assert_allclose((u * s @ v.T).numpy(), x.numpy(), atol=1e-12)
