@@ -25,7 +25,7 @@ REVIEWED = {
     "distributed/launching/spawn.py": "the process that unlinks what is left, before a function is called",
     "distributions/registry.py": "what it holds for a pair is read by a file that is interpreted",
     "exchange/onnx/opset/registry.py": TABLE,
-    "facade/backends.py": "which kernels attention may use: read and set by the interpreter, which guards them",
+    "facade/backends.py": "which kernels attention may use: the interpreter reads and sets them, with guards",
     "facade/streams.py": "the current device: to ask for it and to choose it refuses to be recorded",
     "ir/collector.py": "counts references, by which nothing is computed",
     "ir/dtypes.py": "the default dtype is part of what tells recordings apart",
