@@ -16,7 +16,7 @@ from .meta import NoValues
 from .meta import array as nothing
 from .on_device import OnDevice, on_host
 from .storage import Storage
-from .tensor import Parameter, Tensor, fields, leaf, retyped, tensor_of, wrap
+from .tensor import Parameter, Tensor, fields, leaf, retyped, slots, tensor_of, wrap
 
 
 def _deepcopy(self: Tensor, memo: dict) -> Tensor:
@@ -36,6 +36,8 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         made.grad = deepcopy(self.grad if self.grad.is_leaf else self.grad.detach(), memo)
     if fields(self):
         vars(made).update(deepcopy(fields(self), memo))
+    for name, value in slots(self).items():
+        setattr(made, name, deepcopy(value, memo))
     return made
 
 
@@ -62,14 +64,15 @@ def _reduce(self: Tensor, protocol: int) -> tuple:
     if issubclass(type(self), Parameter):
         return self.__reduce__()  # type: ignore[return-value]
     data = self._data
-    if type(data) is NoValues:
-        return (_restored_nowhere, (self._meta, self.requires_grad))
-    raw = (on_host(data).tobytes(), self._meta.dtype.name, data.shape)
     kind: tuple = () if type(self) is Tensor else (type(self),)
+    held = slots(self)
+    state: tuple = ((fields(self), held),) if held else (fields(self),) if fields(self) else ()
+    if type(data) is NoValues:
+        return (_restored_nowhere, (self._meta, self.requires_grad, *kind), *state)
+    raw = (on_host(data).tobytes(), self._meta.dtype.name, data.shape)
     if type(data) is OnDevice:
         kind = (type(self), str(self._meta.device))
-    made = _restored, (*raw, self.requires_grad, *kind)
-    return (*made, fields(self)) if fields(self) else made
+    return (_restored, (*raw, self.requires_grad, *kind), *state)
 
 
 def _restored(
@@ -80,8 +83,8 @@ def _restored(
     return made.requires_grad_() if requires_grad else made
 
 
-def _restored_nowhere(kind: Any, requires_grad: bool) -> Tensor:
-    made = wrap(nothing(kind), kind)
+def _restored_nowhere(kind: Any, requires_grad: bool, cls: type = Tensor) -> Tensor:
+    made = retyped(wrap(nothing(kind), kind), cls)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -93,6 +96,8 @@ def _copy_object(self: Tensor) -> Tensor:
     if self._node is not None:
         made.requires_grad_()
     vars(made).update(fields(self))
+    for name, value in slots(self).items():
+        setattr(made, name, value)
     return made
 
 

@@ -31,7 +31,7 @@ from ..ir.dtypes import (
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError, ShapeError
 from ..ir.types import CPU, Device, placed, type_of
 from ..ir.views import row_major
-from . import modes
+from . import modes, shared_memory
 from .creation import mapped
 from .graph import Leaf
 from .history import storage_of
@@ -179,6 +179,51 @@ class TypedStorage:
     def resizable(self) -> bool:
         """Whether the memory could be another size: never here, where it is a NumPy array's."""
         return False
+
+    is_sparse = False
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on a GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def _untyped_storage(self) -> TypedStorage:
+        return self.untyped()
+
+    def get_device(self) -> int | None:
+        """The number of the GPU it is on, None elsewhere: as PyTorch's, and unlike a tensor's."""
+        return self.device.index
+
+    def is_shared(self) -> bool:
+        """Whether other processes see it, or may."""
+        return shared_memory.is_shared(self._tensor)
+
+    def share_memory_(self) -> TypedStorage:
+        """Move what the tensor holds into memory that other processes see.
+
+        Raises DeviceError, StateError: see `Tensor.share_memory_`.
+        """
+        shared_memory.share([self._tensor])
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether it is memory that a GPU copies from without waiting."""
+        return self._tensor.is_pinned(device)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same memory, read as the same dtype."""
+        if not isinstance(other, TypedStorage):
+            return NotImplemented
+        return self.dtype is other.dtype and self._place() == other._place()
+
+    def __hash__(self) -> int:
+        return hash(self._place())
+
+    def _place(self) -> tuple:
+        if self.device.type == "meta":  # has no addresses: the tensor stands for them
+            return self.device, id(self._tensor)
+        return self.device, self.data_ptr(), self.nbytes()
 
     def cpu(self) -> TypedStorage:
         """This."""

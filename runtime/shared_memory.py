@@ -24,7 +24,7 @@ from ..ir.locks import fork_safe_lock
 from . import modes
 from .changes import advance_contents, advance_objects
 from .history import storage_of
-from .tensor import Parameter, Tensor, fields, retyped, wrap
+from .tensor import Parameter, Tensor, fields, retyped, slots, wrap
 
 ALIGN = 64  # as kernels like their arrays
 # References to an array while it is counted: of its tensor or the array that shows it, a name, an argument.
@@ -157,10 +157,10 @@ def _handed_over(x: Tensor) -> Any:
         return x.__reduce_ex__(5)
     start = x._data.__array_interface__["data"][0] - np.frombuffer(block, np.uint8).ctypes.data
     place = (block, start, x._data.shape, x._data.strides)
-    return _arrived, (place, x._meta, x.requires_grad, type(x), dict(fields(x)))
+    return _arrived, (place, x._meta, x.requires_grad, type(x), {**fields(x)}, slots(x))
 
 
-def _arrived(place: tuple, kind: Any, requires_grad: bool, cls: type, attributes: dict) -> Tensor:
+def _arrived(place: tuple, kind: Any, requires_grad: bool, cls: type, attributes: dict, held: dict) -> Tensor:
     block, start, shape, strides = place
     data = np.ndarray(shape, kind.dtype.numpy, block, start, strides)
     made = wrap(data, kind)
@@ -168,6 +168,8 @@ def _arrived(place: tuple, kind: Any, requires_grad: bool, cls: type, attributes
     made = Parameter(made, requires_grad) if cls is Parameter else retyped(made, cls)
     storage_of(made).expose()
     fields(made).update(attributes)
+    for name, value in held.items():
+        setattr(made, name, value)
     return made.requires_grad_() if requires_grad else made
 
 

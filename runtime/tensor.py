@@ -6,9 +6,11 @@ methods.py.
 
 from __future__ import annotations
 
+import copyreg
 import warnings
 from collections.abc import Callable, Iterator
 from operator import index
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -610,6 +612,22 @@ _fields_of = vars(Tensor)["__dict__"].__get__
 def fields(x: Tensor) -> dict[str, Any]:
     """What a user hung on a tensor, by name."""
     return _fields_of(x)
+
+
+def slot_names(cls: type) -> set[str]:
+    """The `__slots__` that a program's classes add to our tensors, spelled as Python keeps them."""
+    package = __name__.partition(".")[0]
+    ours = next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == package)
+    if ours is cls:
+        return set()
+    named: Any = copyreg._slotnames  # type: ignore[attr-defined]  # as pickle asks: it knows private names
+    added = {*named(cls)} - {*named(ours)}
+    return {name for name in added if type(getattr(cls, name, None)) is MemberDescriptorType}
+
+
+def slots(x: Tensor) -> dict[str, Any]:
+    """What lies in the `__slots__` of a program's class of tensors, by name."""
+    return {name: getattr(x, name) for name in slot_names(type(x)) if hasattr(x, name)}
 
 
 class Retained:

@@ -28,7 +28,7 @@ from ..memory_view import TypedStorage, UntypedStorage
 from ..meta import META
 from ..meta import array as nothing
 from ..sparse_tensor import Sparse, is_ascending, restored, sparse_of
-from ..tensor import Parameter, Size, Tensor, fields, retyped, tensor_of, wrap
+from ..tensor import Parameter, Size, Tensor, fields, retyped, slot_names, tensor_of, wrap
 from .opcodes import check_key
 from .own_form import SavedFileError
 
@@ -128,8 +128,12 @@ def _attributed(x: Any, state: Any) -> Any:
     """Hang on a tensor what its pickle says; what has the name of a method or a property is refused."""
     parts = state if type(state) is tuple else (state,)
     _require(all(part is None or type(part) is dict for part in parts), "a state of a tensor that is none")
+    of_program = slot_names(type(x))
     for name, value in (item for part in parts if part for item in part.items()):
         _require(type(name) is str and name.isidentifier(), "an attribute without a name")
+        if name in of_program:
+            object.__setattr__(x, name, value)  # no code of the class is asked
+            continue
         _require(not hasattr(type(x), name), f"an attribute {name[:60]!r} of a tensor")
         fields(x)[name] = value
     return x

@@ -289,7 +289,9 @@ class _World:
         _, begin, count = view
         if type(begin) is not int or type(count) is not int or not 0 <= begin <= begin + count <= len(whole):
             raise Unsuited("a part that leaves its storage")
-        return _typed(whole._whole()[begin : begin + count], whole.dtype)
+        part = _typed(whole._tensor, whole.dtype)
+        part._part = slice(begin, begin + count)
+        return part
 
 
 def _true_bools(line: np.ndarray, dtype: DType) -> None:

@@ -27,7 +27,7 @@ from ..memory_view import TypedStorage, memory_of
 from ..meta import META, NoValues, strides
 from ..on_device import OnDevice, on_host
 from ..sparse_tensor import Sparse
-from ..tensor import Parameter, Size, Tensor, fields
+from ..tensor import Parameter, Size, Tensor, fields, slots
 from .archive import ALIGNMENT
 from .archive import pieces as archived
 from .names import STORAGES
@@ -320,7 +320,8 @@ class _Writer:
             else:
                 self._named(kind, path)
             args()
-            self.write(state, path)
+            held = slots(x)
+            self.write((state, held) if held else state, path)
             out(b"tR")
         else:
             self._rebuilt(x, x.requires_grad, path)

@@ -26,3 +26,22 @@ def test_program_shows_what_pytorch_shows(program):
         ours = shown(lamina, raised(program, lamina))
     assert not isinstance(theirs, Raised), theirs.error
     assert ours == theirs, raised(program, lamina)
+
+
+@pytest.mark.parametrize("kind", ["storage", "untyped_storage"])
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_storages_tell_where_they_are_and_what_is_the_same(kind):
+    def told(library):
+        x, other = library.arange(4.0), library.arange(4.0)
+        mine = getattr(x, kind)()
+        first = [
+            mine.is_shared(), mine.is_cuda, mine.is_sparse, mine.get_device(), mine.is_pinned(),
+            x[1:].untyped_storage() == x.untyped_storage(), getattr(other, kind)() == mine, mine == 3,
+        ]  # fmt: skip
+        moved = mine.share_memory_()
+        return [*first, moved is mine, mine.is_shared(), x.is_shared(), x.tolist(), mine.tolist()]
+
+    ours, theirs = told(lamina), told(torch)
+    assert ours == theirs
+    x = lamina.arange(4.0)
+    assert len({x.storage(), x.storage(), x[1:].storage(), lamina.arange(4.0).storage()}) == 2

@@ -629,3 +629,25 @@ def test_scripts_for_pytorch_save_and_load_as_there(tmp_path):
     assert (
         subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "done\n"
     )
+
+
+def test_slices_of_a_storage_are_their_elements():
+    """As PyTorch 0.3 wrote two storages over one memory: (t.storage()[:1], t.storage()[1:])."""
+
+    def part(begin, count, key):
+        view = b"X\x01\x00\x00\x00" + key + bytes([75, begin, 75, count]) + b"\x87"
+        return (
+            b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00kX\x03\x00\x00\x00cpuK\x03"
+            + view + b"tQ"
+        )  # fmt: skip
+
+    magic = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+    head = magic + b"\x80\x02M\xe9\x03." + b"\x80\x02}."
+    body = b"\x80\x02" + part(0, 1, b"a") + part(1, 2, b"b") + b"\x86." + b"\x80\x02](X\x01\x00\x00\x00ke."
+    numbers = (3).to_bytes(8, "little") + np.array([1, 2, 3], np.float32).tobytes()
+    first, rest = lamina.load(io.BytesIO(head + body + numbers))
+    assert (first.tolist(), rest.tolist()) == ([1.0], [2.0, 3.0])
+    assert rest.data_ptr() == first.data_ptr() + 4
+    again = lamina.tensor([]).set_(rest)
+    again[0] = 9.0
+    assert rest.tolist() == [9.0, 3.0]

@@ -3,6 +3,8 @@
 tests/peers/test_torch_tensor_objects.py compares the same subjects with PyTorch.
 """
 
+import copy
+import io
 import pickle
 
 import pytest
@@ -180,3 +182,34 @@ def test_saved_tensors_of_a_function_are_its_inputs():
 def test_flags_are_bools(call):
     with pytest.raises(lamina.ArgumentError, match="must be a bool"):
         call(lamina.ones(2))
+
+
+class Labelled(lamina.Tensor):
+    __slots__ = ("label", "__rank", "unset")
+
+    def rank(self, value=None):
+        self.__rank = self.__rank if value is None else value
+        return self.__rank
+
+
+def _saved(x):
+    file = io.BytesIO()
+    lamina.save(x, file)
+    file.seek(0)
+    return lamina.load(file, weights_only=False)
+
+
+def _pickled(x):
+    return pickle.loads(pickle.dumps(x))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, _pickled, _saved])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_copies_have_what_lies_in_slots(copied, device):
+    x = lamina.ones(2, device=device).as_subclass(Labelled)
+    x.label, x.note = lamina.tensor([3.0]), "n"
+    x.rank(7)
+    made = copied(x)
+    assert type(made) is Labelled and made.note == "n" and made.label.tolist() == [3.0]
+    assert made.rank() == 7 and not hasattr(made, "unset") and made.device == x.device
+    assert (made.label is x.label) is (copied is copy.copy)
