@@ -8,6 +8,7 @@ are read and written whole, of a larger write others may see a part.
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import sys
@@ -114,13 +115,20 @@ def _check_alone(x: Tensor) -> None:
         raise DeviceError(f"share_memory_(): there is no memory of the CPU to share, of {x._meta}")
     array: Any = x._data
     while isinstance(array, np.ndarray):
-        if sys.getrefcount(array) > ALONE or x._view is not None:
+        if sys.getrefcount(array) - _noted(array) > ALONE or x._view is not None:
             raise StateError(
                 "share_memory_(): others see this tensor's memory, and would be left behind",
                 f"tensor: {x._meta}",
                 "share it before views, x.detach(), x.data or arrays of it are made; or x.clone()",
             )
         array = array.base
+
+
+def _noted(array: np.ndarray) -> int:
+    """How often a recording holds an array, in what it notes of its tensors: it looks at them no more."""
+    if not modes.is_recording():
+        return 0
+    return sum(type(holder) is tuple for holder in gc.get_referrers(array))
 
 
 def share_memory_(self: Tensor) -> Tensor:
