@@ -17,7 +17,6 @@ from .facade import (
     nested,
     overrides,
     random,
-    return_types,
     serialization,
     signal,
     sparse,

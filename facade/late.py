@@ -59,6 +59,7 @@ ROOMS = {
     "profiler": "profiler",
     "quantization": "quantization",
     "quasirandom": "facade.quasirandom",
+    "return_types": "facade.return_types",
     "torch_version": "facade.torch_version",
     "utils.benchmark": "facade.benchmark",
     "utils.flop_counter": "facade.flop_counter",
@@ -75,6 +76,8 @@ FUNCTIONS = {
     "PyTorchFileReader": "facade.absent",
     "ScriptModule": "jit",
     "_foreach_": "facade.foreach",
+    "_segment_reduce": "facade.segments",
+    "segment_reduce": "facade.segments",
     "install_as_torch": "facade.playing",
 }
 

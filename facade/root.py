@@ -32,7 +32,6 @@ from .amp import (
 )
 from .flow import cond
 from .lowrank import lobpcg, pca_lowrank, svd_lowrank
-from .segments import _segment_reduce, segment_reduce
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
 
@@ -263,7 +262,7 @@ __all__ = [
     "is_same_size", "is_signed", "lobpcg", "norm_except_dim", "pca_lowrank",
     "range", "rrelu", "set_anomaly_enabled", "set_autocast_dtype",
     "set_autocast_enabled",
-    "_segment_reduce", "segment_reduce", "svd_lowrank", "typename", "vander",
+    "svd_lowrank", "typename", "vander",
 ]  # fmt: skip
 
 refusing_names(globals(), "lamina.facade.root")

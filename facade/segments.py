@@ -8,6 +8,7 @@ from typing import Any
 from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
 from ..runtime import Tensor, ops
 from ..runtime.levels import has_values
+from ..runtime.refusal import refusing_names
 
 # What a reduction of nothing gives.
 _NEUTRAL = {"sum": 0.0, "mean": nan, "max": -inf, "amax": -inf, "min": inf, "amin": inf, "prod": 1.0}
@@ -75,6 +76,7 @@ def segment_reduce(
     return means if initial is not None else ops.where(sizes == 0, nan, means)
 
 
-_segment_reduce = segment_reduce
-
 __all__ = ["_segment_reduce", "segment_reduce"]
+
+refusing_names(globals(), __name__)
+_segment_reduce = segment_reduce

@@ -8,7 +8,6 @@ are read and written whole, of a larger write others may see a part.
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import sys
@@ -128,7 +127,7 @@ def _noted(array: np.ndarray) -> int:
     """How often a recording holds an array, in what it notes of its tensors: it looks at them no more."""
     if not modes.is_recording():
         return 0
-    return sum(type(holder) is tuple for holder in gc.get_referrers(array))
+    return sum(type(holder) is tuple for holder in import_module("gc").get_referrers(array))
 
 
 def share_memory_(self: Tensor) -> Tensor:
