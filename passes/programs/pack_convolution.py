@@ -243,7 +243,7 @@ def _tall_tile(place: Axis, blocks: int, weight: int, target: Target) -> Tile:
     """The tile of places of a whole image that takes least: a product of matrices.
 
     weight: bytes of all of it.  The panels of one from afar are small, so that two of them stay near.  With
-    few registers 6 x 2 run at 80 GF/s, 4 x 3 at 57, 12 x 1 at 58 and 3 x 4 at 45 (as above).
+    few registers 6 x 2 run at 80 GF/s, 4 x 3 at 57, 12 x 1 at 54 and 3 x 4 at 45 (as above).
     """
     height, core = int(place.extent), target.core
     most = SHARE * core.cache * blocks // weight if is_far(weight, target) else blocks
