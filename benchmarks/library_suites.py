@@ -1,0 +1,167 @@
+"""Runs the test suites of libraries on PyTorch and on Lamina, and counts what passes on both.
+
+    python benchmarks/library_suites.py --sources FOLDER [--only einops gpytorch] [--again] [--write]
+
+FOLDER holds a source tree of each library by its name, as published (from its sdist or a checkout); nothing
+of them belongs into this repository.  The libraries themselves are installed beside Lamina, without what they
+depend on (docs/libraries.md).  pytest runs each suite twice, once as it is and once by `python -m lamina run
+-m pytest`; what passes on PyTorch is asked of Lamina.  What became of each test is kept in FOLDER/outcomes:
+--again runs those that did not pass the last time; --write puts the counts into
+benchmarks/results/library_suites.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "library_suites.md"
+HEAD = """\
+# Test suites of libraries on Lamina
+
+By benchmarks/library_suites.py, on {machine}.  A row counts a suite's tests, those that pass on PyTorch
+{torch}, and those of them that pass on Lamina.  Below: how many don't, what the first said, and its name.
+
+| library | tests | pass on PyTorch | pass here | share | Lamina | date |
+|---|--:|--:|--:|--:|---|---|
+"""
+
+
+class Suite(NamedTuple):
+    """Where the tests of a library lie in its source tree, and what pytest is told besides."""
+
+    tests: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+SUITES: dict[str, Suite] = {
+    "einops": Suite(("einops/tests",)),
+}
+
+
+def run(folder: Path, suite: Suite, on: str, report: Path, only: set[str] | None = None) -> dict[str, list[str]]:
+    """What became of each test: [pass, skip, fail or error, what was said].  only: those, or all."""
+    pytest = ["-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", "-p", "no:cacheprovider"]
+    command = [sys.executable, *(["-m", "lamina", "run"] if on == "lamina" else []), *pytest, *suite.options]
+    if only is None:
+        command += suite.tests
+    else:
+        # a parameter may hold what a shell or pytest splits: whole functions are named
+        command += sorted({test.partition("[")[0] for test in only})
+    report.unlink(missing_ok=True)
+    with open(report.with_suffix(".log"), "w") as log:
+        subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, check=False)
+    if not report.exists():
+        raise RuntimeError(f"{folder.name} on {on}: pytest wrote no report; see {report.with_suffix('.log')}")
+    found = {}
+    for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+        found[_name(folder, case.get("classname", ""), case.get("name", ""))] = _outcome(case)
+    return found
+
+
+def _name(folder: Path, where: str, test: str) -> str:
+    """A test as pytest takes it from a command line: the report has dots for the file and its classes."""
+    parts = where.split(".")
+    for i in range(len(parts), 0, -1):
+        file = Path(*parts[:i]).with_suffix(".py") if parts[:i] != [""] else Path()
+        if (folder / file).is_file():
+            return "::".join([str(file), *parts[i:], test])
+    return f"{where}::{test}"
+
+
+def _outcome(case: xml.etree.ElementTree.Element) -> list[str]:
+    for kind in ("error", "failure", "skipped"):
+        found = case.find(kind)
+        if found is not None:
+            said = found.get("message") or found.text or ""
+            return [{"failure": "fail", "skipped": "skip"}.get(kind, kind), said.strip()[:400]]
+    return ["pass", ""]
+
+
+def reason(said: str) -> str:
+    """What was said without what differs from test to test: to group by."""
+    line = next((line for line in said.splitlines() if line.strip()), "")
+    line = re.sub(r"0x[0-9a-f]+|-?\b\d+(\.\d+)?(e[-+]?\d+)?\b", "#", line)
+    return re.sub(r"\[[#, ]*\]|\([#, ]*\)", "[#]", line)[:160].replace("|", "/")
+
+
+def counted(name: str, theirs: dict[str, list[str]], ours: dict[str, list[str]], run_of: str) -> tuple[str, str]:
+    """A library's row of the table, and its section."""
+    passed = [test for test, outcome in theirs.items() if outcome[0] == "pass"]
+    missing = ["error", "the test is not made"]
+    right = [test for test in passed if ours.get(test, missing)[0] == "pass"]
+    grouped = collections.defaultdict(list)
+    for test in passed:
+        if test not in right:
+            kind, said = ours.get(test, missing)
+            grouped[kind, reason(said)].append(test)
+    share = len(right) / len(passed) if passed else 1.0
+    row = f"| {name} | {len(theirs)} | {len(passed)} | {len(right)} | {share:.1%} | {run_of} |"
+    ordered = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    lines = [f"- {len(tests)} × {kind}: {said} ({tests[0]})" for (kind, said), tests in ordered[:60]]
+    return row, "\n".join(lines)
+
+
+def write(rows: dict[str, tuple[str, str]]) -> None:
+    """Put rows and sections into the results, beside those of other libraries."""
+    table, sections = {}, {}
+    if RESULTS.exists():
+        head, *parts = re.split(r"^## ", RESULTS.read_text(), flags=re.MULTILINE)
+        table = {line.split(" | ")[0][2:]: line for line in head.splitlines() if re.match(r"\| \S+ \d", line)}
+        sections = {part.partition("\n")[0]: part.partition("\n")[2].strip("\n") for part in parts}
+    for name, (row, section) in rows.items():
+        table[name], sections[name] = row, section
+    machine = "an AMD EPYC of 2 cores"
+    text = HEAD.format(machine=machine, torch=importlib.metadata.version("torch"))
+    text += "\n".join(table[name] for name in sorted(table)) + "\n"
+    text += "".join(f"\n## {name}\n\n{sections[name]}\n" for name in sorted(sections) if sections[name])
+    RESULTS.write_text(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sources", type=Path, required=True, help="a folder of source trees by name")
+    parser.add_argument("--only", nargs="+", choices=SUITES, default=list(SUITES), metavar="LIBRARY")
+    parser.add_argument("--again", action="store_true", help="only what did not pass the last time")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
+    options = parser.parse_args()
+    kept = options.sources.resolve() / "outcomes"
+    kept.mkdir(exist_ok=True)
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    run_of = f"{commit} | {datetime.datetime.now(datetime.UTC).date()}"
+    rows = {}
+    for name in options.only:
+        folder, suite = options.sources.resolve() / name, SUITES[name]
+        if not folder.is_dir():
+            print(f"{name}: no source tree in {options.sources}")
+            continue
+        theirs_file, ours_file = kept / f"{name}-torch.json", kept / f"{name}-lamina.json"
+        if not theirs_file.exists():
+            theirs_file.write_text(json.dumps(run(folder, suite, "torch", kept / f"{name}-torch.xml"), indent=0))
+        theirs = json.loads(theirs_file.read_text())
+        ours = json.loads(ours_file.read_text()) if ours_file.exists() else {}
+        wanted = {test for test, outcome in theirs.items() if outcome[0] == "pass"}
+        if options.again:
+            wanted = {test for test in wanted if ours.get(test, [""])[0] != "pass"}
+        if wanted:
+            ours |= run(folder, suite, "lamina", kept / f"{name}-lamina.xml", wanted if options.again else None)
+            ours_file.write_text(json.dumps(ours, indent=0))
+        rows[name] = row, section = counted(name, theirs, ours, run_of)
+        print(row, section, sep="\n", flush=True)
+    if options.write:
+        write(rows)
+
+
+if __name__ == "__main__":
+    main()
