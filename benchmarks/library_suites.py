@@ -49,7 +49,9 @@ SUITES: dict[str, Suite] = {
 }
 
 
-def run(folder: Path, suite: Suite, on: str, report: Path, only: set[str] | None = None) -> dict[str, list[str]]:
+def run(
+    folder: Path, suite: Suite, on: str, report: Path, only: set[str] | None = None
+) -> dict[str, list[str]]:
     """What became of each test: [pass, skip, fail or error, what was said].  only: those, or all."""
     pytest = ["-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", "-p", "no:cacheprovider"]
     command = [sys.executable, *(["-m", "lamina", "run"] if on == "lamina" else []), *pytest, *suite.options]
@@ -95,7 +97,9 @@ def reason(said: str) -> str:
     return re.sub(r"\[[#, ]*\]|\([#, ]*\)", "[#]", line)[:160].replace("|", "/")
 
 
-def counted(name: str, theirs: dict[str, list[str]], ours: dict[str, list[str]], run_of: str) -> tuple[str, str]:
+def counted(
+    name: str, theirs: dict[str, list[str]], ours: dict[str, list[str]], run_of: str
+) -> tuple[str, str]:
     """A library's row of the table, and its section."""
     passed = [test for test, outcome in theirs.items() if outcome[0] == "pass"]
     missing = ["error", "the test is not made"]
@@ -148,14 +152,18 @@ def main() -> None:
             continue
         theirs_file, ours_file = kept / f"{name}-torch.json", kept / f"{name}-lamina.json"
         if not theirs_file.exists():
-            theirs_file.write_text(json.dumps(run(folder, suite, "torch", kept / f"{name}-torch.xml"), indent=0))
+            theirs_file.write_text(
+                json.dumps(run(folder, suite, "torch", kept / f"{name}-torch.xml"), indent=0)
+            )
         theirs = json.loads(theirs_file.read_text())
         ours = json.loads(ours_file.read_text()) if ours_file.exists() else {}
         wanted = {test for test, outcome in theirs.items() if outcome[0] == "pass"}
         if options.again:
             wanted = {test for test in wanted if ours.get(test, [""])[0] != "pass"}
         if wanted:
-            ours |= run(folder, suite, "lamina", kept / f"{name}-lamina.xml", wanted if options.again else None)
+            ours |= run(
+                folder, suite, "lamina", kept / f"{name}-lamina.xml", wanted if options.again else None
+            )
             ours_file.write_text(json.dumps(ours, indent=0))
         rows[name] = row, section = counted(name, theirs, ours, run_of)
         print(row, section, sep="\n", flush=True)

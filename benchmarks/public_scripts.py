@@ -177,7 +177,13 @@ SCRIPTS = {
     "imagenet": Script("examples/imagenet", ["main.py --epochs 1 -b 4 -j 0 -p 1 imagenet"], photographs),
     "gcn": Script("examples/gcn", ["main.py --epochs 20"], graph),
     "gat": Script("examples/gat", ["main.py --epochs 20 --hidden-dim 16 --num-heads 4"], graph),
-    "fx": Script("examples/fx", ["invert.py"]),
+    "fx": Script(
+        "examples/fx",
+        [
+            "invert.py", "replace_op.py", "subgraph_rewriter_basic_use.py", "module_tracer.py",
+            "custom_tracer.py", "primitive_library.py", "proxy_based_graph_creation.py", "wrap_output_dynamically.py",
+        ],
+    ),
     "minGPT adder": Script(
         "minGPT", ["projects/adder/adder.py --trainer.max_iters=60 --trainer.num_workers=0"]
     ),

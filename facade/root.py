@@ -15,7 +15,7 @@ from ..ir.pretended_gpus import count
 from ..ir.types import Device
 from ..nn.functional import alpha_dropout, conv_tbc, feature_alpha_dropout, grid_sample, rrelu
 from ..nn.utils.reparametrize import norm_but
-from ..runtime import Tensor, modes, ops
+from ..runtime import Tensor, modes, ops, overriding
 from ..runtime.modes import set_detect_anomaly as set_anomaly_enabled
 from ..runtime.refusal import refusing_names
 from .absent import kind
@@ -81,6 +81,8 @@ def range(start: float = 0, end: float | None = None, step: float = 1, **kwargs:
 
 def _assert(condition: Any, message: Any = "") -> None:
     """`assert` as a function.  Raises AssertionError."""
+    if overriding.OPEN and overriding.answered(_assert, (condition, message), {}) is not overriding.UNSERVED:
+        return
     assert condition, message
 
 

@@ -148,7 +148,6 @@ def test_flex_attention_is_attention():
 def test_classes_that_nothing_is():
     x = lamina.ones(1)
     for kind in (
-        lamina.fx.Proxy,
         lamina.cuda.Stream,
         lamina.export.ExportedProgram,
     ):

@@ -34,6 +34,8 @@ REVIEWED = {
     ("ir/dims.py", "hints"): "as `conditions`: held weakly by the thread's open blocks",
     ("ir/dims.py", "facts"): "as `conditions`: held weakly by the thread's open blocks",
     ("passes/llvm/sized.py", "for_sizes"): "blocks of `hints`, `limits` and `facts`",
+    ("fx/graph.py", "_Insertion"): "put back in its exit; nothing else is held",
+    ("fx/graph.py", "restoring"): "put back in its finally; nothing else is held",
     ("jit/artifact.py", "known"): "blocks of `hints`, `limits` and `facts`",
     ("ir/meeting.py", "begun_anew"): "put back in its finally; an interrupt ends the ranks",
     ("distributed/arrays.py", "own_numbers"): "the state of a recorder, which an interrupt ends",

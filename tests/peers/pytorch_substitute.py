@@ -349,14 +349,20 @@ def name_absent(file: Path) -> None:
         for module, name in names:
             if module.partition(".")[0] != "torch" or within(module, ("torch.testing",)):
                 continue
-            try:
-                held = importlib.import_module(module)
-            except ModuleNotFoundError:
-                held = sys.modules[module] = ModuleType(module)
-                parent, _, leaf = module.rpartition(".")
-                setattr(importlib.import_module(parent), leaf, held)
+            held = _imported(module)
             if name and name != "*" and not hasattr(held, name):
                 setattr(held, name, Absent(f"{module}.{name}"))
+
+
+def _imported(name: str) -> ModuleType:
+    """A module, empty where there is none, and so those above it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        made = sys.modules[name] = ModuleType(name)
+        parent, _, leaf = name.rpartition(".")
+        setattr(_imported(parent), leaf, made)
+        return made
 
 
 def _no(module: ModuleType, name: str) -> Any:
