@@ -181,7 +181,8 @@ SCRIPTS = {
         "examples/fx",
         [
             "invert.py", "replace_op.py", "subgraph_rewriter_basic_use.py", "module_tracer.py",
-            "custom_tracer.py", "primitive_library.py", "proxy_based_graph_creation.py", "wrap_output_dynamically.py",
+            "custom_tracer.py", "primitive_library.py", "proxy_based_graph_creation.py",
+            "wrap_output_dynamically.py",
         ],
     ),
     "minGPT adder": Script(

@@ -115,7 +115,7 @@ def main() -> None:
         final = F.mse_loss(model(x, time, digits[test]), noise).item()
     drawn = sample(model, torch.arange(10).repeat(6)) / 2 + 0.5
     save(
-        sheet(drawn.view(-1, 8, 8).numpy(), 10, "diffusion: 0 to 9, drawn six times each"),
+        sheet(drawn.view(-1, 8, 8).cpu().numpy(), 10, "diffusion: 0 to 9, drawn six times each"),
         "diffusion-samples",
     )
     curve.finish(final, step)

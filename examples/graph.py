@@ -87,15 +87,15 @@ def tested(
 def drawn(hidden: torch.Tensor, graph: Graph, digits: torch.Tensor, told: torch.Tensor) -> Figure:
     """The hidden layer in the plane of its two widest directions, with the edges."""
     centred = hidden - hidden.mean(0)
-    places = (centred @ torch.linalg.svd(centred, full_matrices=False).Vh[:2].T).numpy()
-    ends = torch.stack([graph.source, graph.target], dim=1).numpy()
+    places = (centred @ torch.linalg.svd(centred, full_matrices=False).Vh[:2].T).cpu().numpy()
+    ends = torch.stack([graph.source, graph.target], dim=1).cpu().numpy()
     lines = LineCollection(places[ends], colors="#999999", linewidths=0.2, alpha=0.3, zorder=1)
     figure = Figure(figsize=(7.5, 6), layout="constrained")
     axes = figure.subplots()
     axes.add_collection(lines)
-    dots = axes.scatter(*places.T, c=digits.numpy(), cmap="tab10", vmin=-0.5, vmax=9.5, s=9, zorder=2)
+    dots = axes.scatter(*places.T, c=digits.cpu().numpy(), cmap="tab10", vmin=-0.5, vmax=9.5, s=9, zorder=2)
     circles = {"facecolors": "none", "edgecolors": "black", "zorder": 3, "label": "label told"}
-    axes.scatter(*places[told.numpy()].T, s=60, **circles)
+    axes.scatter(*places[told.cpu().numpy()].T, s=60, **circles)
     figure.colorbar(dots, ticks=range(10), label="digit")
     axes.set(title="graph: the hidden layer, with edges between similar images", xticks=[], yticks=[])
     axes.legend(loc="upper right")

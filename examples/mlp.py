@@ -55,13 +55,13 @@ def drawn(model: nn.Module, points: torch.Tensor, labels: torch.Tensor) -> Figur
     across, up = np.meshgrid(np.linspace(-1.5, 2.5, 160), np.linspace(-1.1, 1.6, 110))
     places = torch.tensor(np.stack([across.ravel(), up.ravel()], axis=1), dtype=torch.float32)
     with torch.no_grad():
-        likely = model(places).sigmoid().numpy().reshape(across.shape)
+        likely = model(places).sigmoid().cpu().numpy().reshape(across.shape)
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.subplots()
     shades = axes.contourf(across, up, likely, levels=np.linspace(0, 1, 11), cmap="RdBu_r", alpha=0.6)
     figure.colorbar(shades, label="probability of the second moon")
     for moon, colour in enumerate(("#1f4e8c", "#a3212b")):
-        chosen = points.numpy()[labels.numpy()[:, 0] == moon]
+        chosen = points.cpu().numpy()[labels.cpu().numpy()[:, 0] == moon]
         axes.scatter(*chosen.T, s=7, color=colour, label=("first moon", "second moon")[moon])
     axes.set_title("mlp: two moons (test points) and where the perceptron divides them")
     axes.legend(loc="upper right")

@@ -8,10 +8,11 @@ import lamina
 
 
 class Options(NamedTuple):
-    """How many training steps the command line asks for, and whether they are compiled, on several ranks."""
+    """What the command line asks for: training steps, whether compiled, on which device, on several ranks."""
 
     steps: int
     traced: bool
+    device: str = "cpu"
     ddp: bool = False
 
     def trace(self, step: Callable) -> Callable:
@@ -20,8 +21,9 @@ class Options(NamedTuple):
 
 
 def options(description: str, usual: int, quick: int, on_ranks: bool = False) -> Options:
-    """What the command line says: `--steps N`, `--quick`, or `usual` steps; `--traced`.
+    """What the command line says: `--steps N`, `--quick`, or `usual` steps; `--traced`; `--device`.
 
+    Tensors and modules that an example makes from now on lie on that device.
     on_ranks: whether there is `--ddp`.
     """
     # Products this small gain little from a second thread, and lose much when another program wants the core.
@@ -34,10 +36,12 @@ def options(description: str, usual: int, quick: int, on_ranks: bool = False) ->
         "--quick", action="store_const", const=quick, dest="steps", help=f"{quick} steps: does it learn?"
     )
     parser.add_argument("--traced", action="store_true", help="compile the training step")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda: where tensors and networks are made")
     if on_ranks:
         about = "share each batch with the other ranks: mpiexec -n 4 python ... --ddp"
         parser.add_argument("--ddp", action="store_true", help=about)
     found = parser.parse_args()
     if found.steps < 2:
         parser.error(f"two steps or more are needed, not {found.steps}")
-    return Options(found.steps, found.traced, on_ranks and found.ddp)
+    lamina.set_default_device(found.device)
+    return Options(found.steps, found.traced, found.device, on_ranks and found.ddp)

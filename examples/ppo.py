@@ -60,7 +60,7 @@ def played(carts: Carts, policy: Policy) -> list[torch.Tensor]:
         logits, value = policy(seen)
         chance = Categorical(logits=logits)
         push = chance.sample()
-        over, fell = carts.step(push.numpy())
+        over, fell = carts.step(push.cpu().numpy())
         rows.append((seen, push, chance.log_prob(push), value, torch.tensor(over), torch.tensor(fell)))
     seen, push, likely, value, over, fell = map(torch.stack, zip(*rows))
     _, last = policy(torch.tensor(carts.seen))
@@ -81,9 +81,9 @@ def tested(policy: Policy | None, trials: int = 100) -> float:
     carts = Carts()
     while len(carts.ended) < trials:
         if policy is None:
-            carts.step(torch.randint(2, (CARTS,)).numpy())
+            carts.step(torch.randint(2, (CARTS,)).cpu().numpy())
         else:
-            carts.step(policy(torch.tensor(carts.seen))[0].argmax(-1).numpy())
+            carts.step(policy(torch.tensor(carts.seen))[0].argmax(-1).cpu().numpy())
     return float(np.mean(carts.ended))
 
 

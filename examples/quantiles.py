@@ -15,7 +15,7 @@ from lamina import nn, optim
 from lamina.nn import functional as F
 
 DAY, WEEK = 24, 168  # hours
-LEVELS = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95])
+LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 
 
 def demand(weeks: int) -> torch.Tensor:
@@ -56,8 +56,8 @@ class Forecaster(nn.Module):
 
 def pinball(quantiles: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     """Of the 95 % quantile too low costs 19 times what too high does.  Shapes: f32[..., levels], f32[...]."""
-    short = truth[..., None] - quantiles
-    return torch.maximum(LEVELS * short, (LEVELS - 1) * short).mean()
+    short, levels = truth[..., None] - quantiles, quantiles.new_tensor(LEVELS)
+    return torch.maximum(levels * short, (levels - 1) * short).mean()
 
 
 def covered(quantiles: torch.Tensor, truth: torch.Tensor) -> str:
@@ -70,13 +70,13 @@ def covered(quantiles: torch.Tensor, truth: torch.Tensor) -> str:
 
 def drawn(quantiles: torch.Tensor, truth: torch.Tensor) -> Figure:
     """Forecasts of one day each, and what came.  Shapes: f32[days, DAY, levels], f32[days, DAY]."""
-    q, days = quantiles.flatten(0, 1).numpy().T, torch.arange(truth.numel()).numpy() / DAY
+    q, days = quantiles.flatten(0, 1).cpu().numpy().T, torch.arange(truth.numel()).cpu().numpy() / DAY
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     axes = figure.subplots()
     axes.fill_between(days, q[0], q[4], color="#b8c9e6", linewidth=0, label="90 % band")
     axes.fill_between(days, q[1], q[3], color="#7d9fd6", linewidth=0, label="50 % band")
     axes.plot(days, q[2], color="#1f5fbf", linewidth=1.5, label="median")
-    axes.plot(days, truth.flatten().numpy(), ".", color="#222222", markersize=3.5, label="what came")
+    axes.plot(days, truth.flatten().cpu().numpy(), ".", color="#222222", markersize=3.5, label="what came")
     axes.set(
         title="quantiles: each midnight the next day is forecast", xlabel="day of the test", ylabel="demand"
     )
@@ -99,7 +99,7 @@ def main() -> None:
 
     # The simple forecast: the same hours a week ago, give or take the errors that this made in training.
     week_ago = past[:, :DAY]
-    errors = (future - week_ago)[:cut:DAY].flatten().quantile(LEVELS)
+    errors = (future - week_ago)[:cut:DAY].flatten().quantile(torch.tensor(LEVELS))
     naive = week_ago[tested][..., None] + errors
     baseline = pinball(naive, future[tested]).item()
     print(f"as a week ago: pinball loss {baseline:.4f}, {covered(naive, future[tested])}")

@@ -18,8 +18,8 @@ from lamina.nn import functional as F
 RATE, FRAME, HOP = 4000, 128, 80  # samples a second, in a spectrum, and from one to the next
 BANDS, STRIDE, BLANK = FRAME // 2 + 1, 4, 10  # frequencies; spectra to one output; what is no digit
 # A digit glides from one of five pairs of tones, in Hz, to another: 0 and 1 between the same, there and back.
-TONES = torch.tensor([[300, 900], [400, 1300], [500, 1700], [650, 1100], [800, 1500]])
-GLIDES = torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2], [0, 4], [4, 0], [1, 2], [2, 1], [3, 4], [4, 3]])
+TONES = ((300, 900), (400, 1300), (500, 1700), (650, 1100), (800, 1500))
+GLIDES = ((0, 1), (1, 0), (2, 3), (3, 2), (0, 4), (4, 0), (1, 2), (2, 1), (3, 4), (4, 3))
 
 
 def spoken(digits: list[int]) -> torch.Tensor:
@@ -28,7 +28,7 @@ def spoken(digits: list[int]) -> torch.Tensor:
     for digit in digits:
         length, pause = (int(n) for n in torch.randint(RATE // 6, RATE // 3, (2,)))
         way = torch.linspace(0, 1, length)[:, None]
-        start, end = TONES[GLIDES[digit]] * voice
+        start, end = torch.tensor([TONES[tones] for tones in GLIDES[digit]]) * voice
         phase = (2 * math.pi / RATE) * (start + (end - start) * way).cumsum(0)
         loudness = (0.5 + torch.rand(1)) * (math.pi * way[:, 0]).sin()
         parts += [loudness * phase.sin().sum(1), torch.zeros(pause // 3)]
@@ -118,9 +118,11 @@ def drawn(model: nn.Module, spectrum, outputs, said, length) -> Figure:
     seconds = len(spectrum) * HOP / RATE
     figure = Figure(figsize=(9, 5), layout="constrained")
     above, below = figure.subplots(2, sharex=True)
-    above.imshow(spectrum.T.numpy(), origin="lower", aspect="auto", extent=(0, seconds, 0, RATE / 2000))
+    above.imshow(spectrum.T.cpu().numpy(), origin="lower", aspect="auto", extent=(0, seconds, 0, RATE / 2000))
     above.set(title=f"speech: said {said[:length].tolist()}, written {written(scores)}", ylabel="kHz")
-    lines = below.plot(torch.arange(len(scores)).numpy() * STRIDE * HOP / RATE, scores[:, :BLANK].numpy())
+    lines = below.plot(
+        torch.arange(len(scores)).cpu().numpy() * STRIDE * HOP / RATE, scores[:, :BLANK].cpu().numpy()
+    )
     below.set(xlabel="seconds", ylabel="probability", ylim=(0, 1.05))
     below.legend(lines, range(10), frameon=False, ncols=10, loc="upper center", bbox_to_anchor=(0.5, -0.25))
     return figure

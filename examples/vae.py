@@ -69,7 +69,7 @@ def main() -> None:
         final = loss_of(model, test).item()
         drawn = model.decoder(torch.randn(60, CODES)).sigmoid()
     title = "vae: digits that nobody wrote, decoded from random codes"
-    save(sheet(drawn.view(60, 8, 8).numpy(), 12, title), "vae-samples")
+    save(sheet(drawn.view(60, 8, 8).cpu().numpy(), 12, title), "vae-samples")
     curve.finish(final, step)
 
 
