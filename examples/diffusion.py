@@ -47,7 +47,7 @@ class Denoiser(nn.Module):
 
 def noised(images: torch.Tensor, time: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The images at their times, and the noise in them."""
-    noise, kept = torch.randn_like(images), KEPT[time][:, None]
+    noise, kept = torch.randn_like(images), KEPT.to(time.device)[time][:, None]
     return kept.sqrt() * images + (1 - kept).sqrt() * noise, noise
 
 
@@ -56,7 +56,7 @@ def without_network(train: torch.Tensor, images: torch.Tensor) -> float:
     mean, variance = train.mean(0), train.var(0)
     time = torch.arange(len(images)) % TIMES + 1
     x, noise = noised(images, time)
-    kept = KEPT[time][:, None]
+    kept = KEPT.to(time.device)[time][:, None]
     guess = (1 - kept).sqrt() * (x - kept.sqrt() * mean) / (kept * variance + 1 - kept)
     return F.mse_loss(guess, noise).item()
 

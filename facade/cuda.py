@@ -76,6 +76,7 @@ def is_available() -> bool:
 
 
 is_initialized = is_available
+_initialized = False  # of PyTorch's inside: whether random numbers of devices must be put back
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

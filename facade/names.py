@@ -27,6 +27,22 @@ channels_last_3d, legacy_contiguous_format = "channels_last_3d", contiguous_form
 memory_format = str
 
 
+class _Unbuilt:
+    """A dtype of PyTorch's that no tensor here has: libraries ask whether a tensor has it."""
+
+    def __init__(self, name: str, instead: str):
+        self._name, self._instead = name, instead
+
+    def __repr__(self) -> str:
+        return f"torch.{self._name}, which is not built: {self._instead}"
+
+
+complex32 = chalf = _Unbuilt("complex32", "complex64 is")
+quint8, qint8, qint32 = (
+    _Unbuilt(name, "lamina.quantize makes models of integers") for name in ("quint8", "qint8", "qint32")
+)
+
+
 # ---- limits of dtypes --------------------------------------------------------------------------------------
 class finfo:
     """The limits of a floating dtype, the default one unless given.  Raises ArgumentError for others.
@@ -238,11 +254,12 @@ __all__ = [
     "CharStorage", "CharTensor", "ComplexDoubleStorage", "ComplexFloatStorage", "DoubleStorage",
     "DoubleTensor", "FloatStorage", "FloatTensor", "HalfStorage", "HalfTensor", "IntStorage", "IntTensor",
     "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "TypedStorage", "UntypedStorage",
-    "broadcast_shapes", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "detach", "e",
-    "finfo", "get_default_device", "get_device", "iinfo", "inf", "is_complex", "is_floating_point",
-    "is_inference", "is_nonzero", "is_storage", "jagged", "layout", "legacy_contiguous_format",
-    "memory_format", "nan", "newaxis", "numel", "pi", "preserve_format", "promote_types", "result_type",
-    "set_default_device", "set_default_tensor_type", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
+    "broadcast_shapes", "can_cast", "chalf", "channels_last", "channels_last_3d", "complex32",
+    "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device", "iinfo", "inf",
+    "is_complex", "is_floating_point", "is_inference", "is_nonzero", "is_storage", "jagged", "layout",
+    "legacy_contiguous_format", "memory_format", "nan", "newaxis", "numel", "pi", "preserve_format",
+    "promote_types", "qint32", "qint8", "quint8", "result_type", "set_default_device",
+    "set_default_tensor_type", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
 ]  # fmt: skip
 
 

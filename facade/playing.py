@@ -37,6 +37,7 @@ ELSEWHERE = {
     "torchvision.ops.misc": "facade.torchvision.ops",
     "torchvision.ops.stochastic_depth": "facade.torchvision.ops",
     "torchvision.models.resnet": "facade.torchvision.models",
+    "torchvision.models.densenet": "facade.torchvision.models",
     "torchvision.models.vgg": "facade.torchvision.models",
 }
 COMPILED = ("torchaudio", "torchtext")  # of which there is nothing here

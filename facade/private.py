@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -223,6 +224,7 @@ OF_OPTIMIZERS = {
 # ---- data, memory, the build -------------------------------------------------------------------------------
 _collate = _module(
     "utils.data._utils.collate", default_collate=collating.default_collate,
+    np_str_obj_array_pattern=re.compile("[SaUO]"),  # kinds of NumPy's arrays of texts and objects
     default_convert=collating.default_convert,
 )  # fmt: skip
 _data_utils = _module("utils.data._utils", collate=_collate, MP_STATUS_CHECK_INTERVAL=5.0)

@@ -40,7 +40,10 @@ def _is_zipfile(f: IO[bytes]) -> bool:
     return start == ZIP
 
 
+DEFAULT_PROTOCOL = 2  # of what `save` pickles
+
 __all__ = [
+    "DEFAULT_PROTOCOL",
     "MAP_LOCATION", "RefusedNameError", "SavedFileError", "add_safe_globals", "clear_safe_globals",
     "default_restore_location", "get_crc32_options", "get_safe_globals", "get_unsafe_globals_in_checkpoint",
     "load", "safe_globals", "save", "set_crc32_options",

@@ -138,7 +138,6 @@ def is_offered(name: str) -> bool:
 
 # What scripts reach for that is not here, and what does instead.
 _ELSEWHERE = {
-    **dict.fromkeys(("complex32", "chalf"), "its complex numbers have parts of 32 or 64 bits: complex64"),
     **dict.fromkeys(("sparse_bsr_tensor", "sparse_bsc_tensor"), "blocks are not built: sparse_csr_tensor is"),
 }
 

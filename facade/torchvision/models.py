@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ... import nn
+from ... import cat, nn
 from ...ir.errors import ArgumentValueError
 from ...runtime import Tensor
 from .ops import Conv2dNormActivation
 
 __all__ = [
     "AlexNet",
+    "DenseNet",
     "MobileNetV2",
     "ResNet",
     "VGG",
     "alexnet",
+    "densenet121",
+    "densenet161",
+    "densenet169",
+    "densenet201",
     "mobilenet_v2",
     "resnet101",
     "resnet152",
@@ -230,19 +236,28 @@ _STAGES = {
 }
 
 
+def make_layers(cfg: list[int | str], batch_norm: bool = False) -> nn.Sequential:
+    """The layers of `VGG.features`: a number is a convolution with so many channels, "M" a pool."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for wide in cfg:
+        if isinstance(wide, str):
+            layers.append(nn.MaxPool2d(2, 2))
+            continue
+        layers.append(nn.Conv2d(channels, wide, 3, padding=1))
+        layers += [nn.BatchNorm2d(wide)] if batch_norm else []
+        layers.append(nn.ReLU(inplace=True))
+        channels = wide
+    return nn.Sequential(*layers)
+
+
 def _vgg(name: str, batch_norm: bool) -> Callable:
     def make(*, weights: Any = None, pretrained: bool = False, progress: bool = True, **kwargs: Any) -> VGG:
         _without(weights, pretrained)
-        layers: list[nn.Module] = []
-        channels = 3
-        for wide, count in zip((64, 128, 256, 512, 512), _STAGES[name], strict=True):
-            for _ in range(count):
-                layers.append(nn.Conv2d(channels, wide, 3, padding=1))
-                layers += [nn.BatchNorm2d(wide)] if batch_norm else []
-                layers.append(nn.ReLU(inplace=True))
-                channels = wide
-            layers.append(nn.MaxPool2d(2, 2))
-        return VGG(nn.Sequential(*layers), **kwargs)
+        stages = zip((64, 128, 256, 512, 512), _STAGES[name], strict=True)
+        return VGG(
+            make_layers([x for wide, count in stages for x in (*[wide] * count, "M")], batch_norm), **kwargs
+        )
 
     make.__name__ = f"{name}_bn" if batch_norm else name
     make.__doc__ = f"{make.__name__}, without weights."
@@ -251,6 +266,102 @@ def _vgg(name: str, batch_norm: bool) -> Callable:
 
 vgg11, vgg13, vgg16, vgg19 = (_vgg(name, False) for name in _STAGES)
 vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn = (_vgg(name, True) for name in _STAGES)
+
+
+# ---- DenseNet: Huang et al., 2017 --------------------------------------------------------------------------
+class _DenseLayer(nn.Module):
+    """Convolutions of 1 x 1 and 3 x 3 of all that came before, for `growth_rate` channels more."""
+
+    def __init__(self, channels: int, growth_rate: int, bn_size: int, drop_rate: float):
+        super().__init__()
+        self.norm1, self.relu1 = nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
+        self.conv1 = nn.Conv2d(channels, bn_size * growth_rate, 1, bias=False)
+        self.norm2, self.relu2 = nn.BatchNorm2d(bn_size * growth_rate), nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(bn_size * growth_rate, growth_rate, 3, padding=1, bias=False)
+        self.drop_rate = float(drop_rate)
+
+    def forward(self, x: Tensor | list[Tensor]) -> Tensor:
+        x = x if isinstance(x, Tensor) else cat(x, 1)
+        x = self.conv2(self.relu2(self.norm2(self.conv1(self.relu1(self.norm1(x))))))
+        return nn.functional.dropout(x, self.drop_rate, self.training) if self.drop_rate > 0 else x
+
+
+class _DenseBlock(nn.ModuleDict):
+    """Layers that take what came in and what all layers before gave."""
+
+    def __init__(self, layers: int, channels: int, bn_size: int, growth_rate: int, drop_rate: float):
+        super().__init__()
+        for i in range(layers):
+            layer = _DenseLayer(channels + i * growth_rate, growth_rate, bn_size, drop_rate)
+            self.add_module(f"denselayer{i + 1}", layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = [x]
+        for layer in self.values():
+            found.append(layer(found))
+        return cat(found, 1)
+
+
+class _Transition(nn.Sequential):
+    """Half the channels, and half the height and width."""
+
+    def __init__(self, channels: int, wanted: int):
+        super().__init__()
+        self.norm, self.relu = nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
+        self.conv, self.pool = nn.Conv2d(channels, wanted, 1, bias=False), nn.AvgPool2d(2, 2)
+
+
+class DenseNet(nn.Module):
+    """Blocks of layers that see all before them; input [b, 3, h, w]."""
+
+    def __init__(
+        self, growth_rate: int = 32, block_config: tuple[int, ...] = (6, 12, 24, 16),
+        num_init_features: int = 64, bn_size: int = 4, drop_rate: float = 0, num_classes: int = 1000,
+        memory_efficient: bool = False,
+    ):  # fmt: skip
+        super().__init__()
+        channels = num_init_features
+        self.features = nn.Sequential(
+            OrderedDict(
+                conv0=nn.Conv2d(3, channels, 7, 2, 3, bias=False), norm0=nn.BatchNorm2d(channels),
+                relu0=nn.ReLU(inplace=True), pool0=nn.MaxPool2d(3, 2, 1),
+            )
+        )  # fmt: skip
+        for i, layers in enumerate(block_config, 1):
+            block = _DenseBlock(layers, channels, bn_size, growth_rate, drop_rate)
+            self.features.add_module(f"denseblock{i}", block)
+            channels += layers * growth_rate
+            if i < len(block_config):
+                self.features.add_module(f"transition{i}", _Transition(channels, channels // 2))
+                channels //= 2
+        self.features.add_module("norm5", nn.BatchNorm2d(channels))
+        self.classifier = nn.Linear(channels, num_classes)
+        for m in self.modules():
+            if isinstance(m, nn.Conv2d):
+                nn.init.kaiming_normal_(m.weight)
+            elif isinstance(m, nn.Linear):
+                nn.init.zeros_(m.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.relu(self.features(x), inplace=True)
+        return self.classifier(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def _densenet(name: str, growth: int, blocks: tuple[int, ...], first: int) -> Callable:
+    def make(
+        *, weights: Any = None, pretrained: bool = False, progress: bool = True, **kwargs: Any
+    ) -> DenseNet:
+        _without(weights, pretrained)
+        return DenseNet(growth, blocks, first, **kwargs)
+
+    make.__name__, make.__doc__ = name, f"{name}, without weights."
+    return make
+
+
+densenet121 = _densenet("densenet121", 32, (6, 12, 24, 16), 64)
+densenet161 = _densenet("densenet161", 48, (6, 12, 36, 24), 96)
+densenet169 = _densenet("densenet169", 32, (6, 12, 32, 32), 64)
+densenet201 = _densenet("densenet201", 32, (6, 12, 48, 32), 64)
 
 
 # ---- AlexNet: Krizhevsky, "One weird trick", 2014 ----------------------------------------------------------

@@ -17,6 +17,14 @@ def test_names_that_libraries_import():
     assert set(look("lamina", offered + lacking)) == set(offered)
 
 
+def test_what_libraries_ask_of_rooms():
+    assert lamina.serialization.DEFAULT_PROTOCOL == 2 and not lamina.cuda._initialized
+    assert lamina.utils.data._utils.collate.np_str_obj_array_pattern.search("<U3")
+    with pytest.raises(ValueError, match="Lamina downloads nothing"):
+        lamina.utils.model_zoo.load_url("https://example.com/x.pth")
+    assert lamina.ones(2).dtype not in (lamina.complex32, lamina.chalf, lamina.qint8)
+
+
 def test_rooms_of_what_is_not_here_say_so():
     with pytest.raises(ValueError, match="process group has not been initialized"):
         lamina.distributed.get_rank()

@@ -228,6 +228,7 @@ def test_boxes():
     [
         ("resnet18", 11_689_512),
         ("resnet50", 25_557_032),
+        ("densenet121", 7_978_856),
         ("resnext50_32x4d", 25_028_904),
         ("mobilenet_v2", 3_504_872),
     ],

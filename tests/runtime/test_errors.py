@@ -194,9 +194,9 @@ TEXTS = {
   tensor 1: f32[4]""",
     ),
     "complex numbers": (
-        lambda: lamina.complex32,
-        """Lamina has no complex32
-  its complex numbers have parts of 32 or 64 bits: complex64""",
+        lambda: lamina.ones(2, dtype=lamina.complex32),
+        """ones: dtype must be a lamina dtype, not torch.complex32, which is not built: complex64 is
+  lamina.float32, for example""",
     ),
     "what is not built": (
         lambda: lamina.sparse_bsr_tensor,
