@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from sys import _getframe, exc_info
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from ..ir.errors import ArgumentError
@@ -23,9 +23,40 @@ OPEN: list[str] = []  # why edges must ask: there were "classes", "objects", "mo
 UNSERVED: Any = modes.UNSERVED
 _overriding: dict[type, bool] = {}
 
+# Functions that take objects for what they are (to save them, say, or to call them): nobody answers in their
+# place.  What they call asks as ever.
+_UNHEARD_ROOMS = frozenset(
+    "lamina.runtime." + room
+    for room in ("batched", "checkpointing", "checkpoints.saving", "derivatives", "func", "generator",
+                 "gradcheck", "printing", "threads")
+)  # fmt: skip
+_UNHEARD = frozenset(("calculate_gain", "from_file", "from_numpy", "frombuffer", "is_tensor", "typename"))
+# Functions that read an object's values, whatever it is: a mode may answer, the object does not.
+_HEARD_BY_MODES = frozenset(
+    ("as_tensor", "asarray", "tensor", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor",
+     "sparse_csr_tensor")
+)  # fmt: skip
+
 
 class Met(ArgumentError):
     """An object with `__torch_function__` was met inside of a function, which should have asked it."""
+
+
+class Heard(NamedTuple):
+    """Who may answer a function's calls."""
+
+    by_modes: bool = True
+    by_operands: bool = True
+
+
+def hearers(function: Callable) -> Heard:
+    """Who may answer the calls of a function that is written in Python."""
+    room, name = getattr(function, "__module__", None) or "", getattr(function, "__name__", "")
+    if not room.startswith("lamina."):
+        return Heard()
+    if room in _UNHEARD_ROOMS or room.startswith("lamina.data.") or name == "__init__" or name in _UNHEARD:
+        return Heard(by_modes=False, by_operands=False)
+    return Heard(by_operands=name not in _HEARD_BY_MODES)
 
 
 def overrides(kind: type) -> bool:

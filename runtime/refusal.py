@@ -24,7 +24,8 @@ import numpy as np
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
 from ..ir.op import as_now
-from .overriding import OPEN, UNSERVED, answered, met_late
+from . import modes
+from .overriding import OPEN, UNSERVED, Met, answered, hearers, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
 from .tensor import NUMBERS, Tensor, tensor_of
 
@@ -200,10 +201,16 @@ def refusing(
     first = flags[0][0] if flags else 0
     lifts = takes_out and name in OF_NUMBERS
     fills = takes_out and name in FILLING  # in the dtype that `out` has
+    by_modes, by_operands = hearers(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if OPEN and (found := answered(wrapper, args, kwargs)) is not UNSERVED:
+        if (
+            OPEN
+            and by_modes
+            and (by_operands or modes.local.functions)
+            and (found := answered(wrapper, args, kwargs)) is not UNSERVED
+        ):
             return found
         if flags and (kwargs or len(args) > first):
             require_flags(name, flags, args, kwargs)
@@ -224,7 +231,10 @@ def refusing(
         except Exception as error:
             if (now := as_now(function, args, kwargs)) is not None:
                 return wrapper(*now[0], **now[1])
-            if (found := met_late(wrapper, args, kwargs)) is not UNSERVED:
+            if not by_operands:
+                if isinstance(error, Met):  # from now on what it calls asks
+                    return function(*args, **kwargs)
+            elif (found := met_late(wrapper, args, kwargs)) is not UNSERVED:
                 return found
             refuse(error, name, function, args, kwargs)
 

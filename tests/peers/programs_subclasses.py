@@ -1,5 +1,7 @@
 """Programs that derive from Tensor, and that answer calls by `__torch_function__`."""
 
+import io
+
 from tensor_programs import program, raised
 
 
@@ -240,6 +242,28 @@ def duck_arrays(t):
         t.cat([t.ones(2), d], dim=1), t.nn.functional.gelu(d), t.einsum("i,i", d, t.ones(2)),
         raised(t.exp, d),
         raised(t.sub, d, 1), raised(t.nn.functional.layer_norm, d, (2,)),
+    )  # fmt: skip
+
+
+@program
+def what_objects_do_not_answer(t):
+    handled = {}
+    d, x, y = _duck(t, handled)(2, 3.0), t.ones(2), t.ones(2).as_subclass(_plain(t))
+
+    class Everything(t.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return "heard"
+
+    with Everything():
+        made = [t.tensor([1.0]), t.as_tensor(x), t.sparse_coo_tensor([[0]], [1.0], (2,))]
+        plain = [t.finfo(t.float32).bits, t.Generator().initial_seed(), t.is_tensor(x)]
+        t.manual_seed(3)
+        t.set_printoptions(profile="default")
+    return (
+        [t.is_tensor(v) for v in (d, y, 3)], t.typename(d).rpartition(".")[2],
+        t.as_tensor(y) is y, raised(t.tensor, d), raised(t.from_numpy, d), raised(t.manual_seed, d),
+        raised(t.sparse_coo_tensor, d, d), raised(t.vmap(lambda v: v), d),
+        raised(t.save, d, io.BytesIO()), made, plain,
     )  # fmt: skip
 
 
