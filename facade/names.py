@@ -166,13 +166,15 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 
 # ---- constructors by type ----------------------------------------------------------------------------------
-class _Typed(type):
-    """Makes isinstance(x, FloatTensor) a question about the dtype."""
+class Typed(type):
+    """Makes isinstance(x, FloatTensor) a question about the dtype and the layout."""
 
     dtype: DType
+    layout = strided
+    is_cuda = is_sparse = False
 
     def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, Tensor) and x.dtype is cls.dtype
+        return isinstance(x, Tensor) and x.dtype is cls.dtype and x.layout is cls.layout
 
     def __call__(cls, *args: Any, device: Any = None) -> Tensor:
         if device is not None and (place := placed(device)) != CPU:
@@ -180,9 +182,9 @@ class _Typed(type):
         return Tensor(*args, dtype=cls.dtype)
 
 
-def _typed(name: str, dtype: DType) -> _Typed:
+def _typed(name: str, dtype: DType) -> Typed:
     doc = f"A tensor of {dtype.name}: {name}([1, 2]) holds these numbers, {name}(2, 3) zeros of that shape."
-    return _Typed(name, (), {"dtype": dtype, "__doc__": doc})
+    return Typed(name, (), {"dtype": dtype, "__doc__": doc})
 
 
 FloatTensor, DoubleTensor = _typed("FloatTensor", dtypes.float32), _typed("DoubleTensor", dtypes.float64)
@@ -230,7 +232,7 @@ def set_default_tensor_type(t: Any) -> None:
     """Make the dtype of FloatTensor and its kin the default.  Raises ArgumentError, DTypeError."""
     if isinstance(t, str):
         t = globals().get(t.rpartition(".")[2])
-    if not isinstance(t, _Typed):
+    if not isinstance(t, Typed) or t.is_sparse:
         raise ArgumentError("set_default_tensor_type(t): takes FloatTensor, DoubleTensor and their kin")
     if not t.dtype.is_floating_point:
         raise DTypeError(f"set_default_tensor_type(t): a floating type is needed, not {t.dtype}")

@@ -18,6 +18,7 @@ from . import modes, ops
 from .calls import eager
 from .dispatch import INSTEAD
 from .history import storage_of
+from .layouts import sparse_coo
 from .meta import META, NoValues, NoValuesError, placed_at
 from .meta import array as nothing
 from .on_device import OnDevice, on_host
@@ -209,13 +210,15 @@ def require_cpu(device: Any) -> None:
 
 
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """PyTorch's name of the type, "torch.FloatTensor", or the tensor cast to `dtype`.
+    """PyTorch's name of the type, "torch.FloatTensor" or "torch.sparse.FloatTensor", or the tensor cast.
 
     That may be spelled as such a name, too, or as its class.  Raises ArgumentValueError for no type's name.
     """
     if dtype is None:
-        return _type_name(self._meta.dtype)
+        name = _type_name(self._meta.dtype)
+        return name.replace("torch.", "torch.sparse.") if self.layout is sparse_coo else name
     if isinstance(dtype, str):
+        dtype = dtype.replace("torch.sparse.", "torch.")  # a layout stays as it is
         dtype = next((d for d in dtypes.EVERY if _type_name(d) == dtype), None)
         if dtype is None:
             raise ArgumentValueError('type(dtype): invalid type; names are like "torch.FloatTensor"')

@@ -28,7 +28,7 @@ from .compound import Compound, NoArray, made_of
 from .conversion import require_cpu
 from .creation import as_tensor
 from .layouts import Layout, sparse_coo, sparse_csc, sparse_csr, strided
-from .tensor import Tensor, fields, wrap
+from .tensor import Size, Tensor, fields, wrap
 
 COMPRESSED = (sparse_csr, sparse_csc)
 
@@ -52,6 +52,10 @@ class Sparse(Compound):
     @property
     def layout(self) -> Layout:
         return self._layout
+
+    def new(self, *args: Any, size: Sequence[int] | None = None) -> Tensor:
+        """A sparse tensor of this tensor's dtype: new(indices, values), or new(2, 3) without values."""
+        return old_coo(self.dtype, args if size is None else (Size(size),))
 
     def _with(self, values: Tensor) -> Sparse:
         return sparse_of(self._layout, self._places, values, self._meta.shape, self._coalesced)
@@ -448,6 +452,22 @@ def sparse_coo_tensor(
                 "sparse_coo_tensor(is_coalesced=True): places must ascend and come once each"
             )
     return made
+
+
+def old_coo(dtype: DType, args: Sequence[Any], device: Any = None) -> Sparse:
+    """PyTorch's old constructor: (indices, values[, size]), or an empty tensor of a size, of `dtype`.
+
+    Values keep their dtype.  Raises ArgumentError for anything else.
+    """
+    if 2 <= len(args) <= 3 and all(isinstance(x, Tensor) for x in args[:2]):
+        return sparse_coo_tensor(*args, device=device)
+    sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args or (0,)
+    if not all(type(size) is int for size in sizes):
+        raise ArgumentError(
+            "a sparse tensor is made of (indices, values), (indices, values, size), sizes or a Size",
+            "lamina.sparse_coo_tensor(indices, values) takes lists, too",
+        )
+    return sparse_coo_tensor(sizes, dtype=dtype, device=device)
 
 
 def sparse_csr_tensor(

@@ -302,6 +302,33 @@ def test_what_pytorch_refuses_of_sparse_tensors_is_refused(name):
             REFUSED[name](t, Given(t).s.detach())
 
 
+def test_old_constructors_by_type_are_pytorchs():
+    def program(t):
+        places, values = t.tensor([[0, 1], [1, 0]]), t.ones(2, requires_grad=True)
+        kind, size = t.sparse.FloatTensor, t.Size([3, 3])
+        x = kind(places, values, size)
+        y, dense = x.detach(), t.FloatTensor
+        made = (
+            x.requires_grad, y, kind(places, values).detach(), kind(size), kind(2, 3), kind(),
+            kind(places, values.detach().double()),
+            t.sparse.LongTensor(places, places[0]), y.new(places, values.detach()), y.new(2, 3),
+            y.new(), y.new(size),
+            y.type(t.sparse.DoubleTensor), values.detach().type("torch.sparse.DoubleTensor"),
+        )  # fmt: skip
+        names = y.type(), t.typename(y), y.double().type(), values.type()
+        kinds = [isinstance(a, b) for a in (y, values) for b in (kind, dense, t.sparse.DoubleTensor)]
+        told = [(k.is_sparse, k.is_cuda, str(k.layout)[-7:]) for k in (kind, dense)]
+        refused = []
+        for wrong in ((3.5,), ([1, 2],), ([[0], [1]], [1.0]), (y,)):
+            try:
+                kind(*wrong)
+            except TypeError:
+                refused.append(wrong)
+        return repr((made, names, kinds, told, refused)).replace("lamina.", "torch.")
+
+    assert program(lamina) == program(torch)
+
+
 def converted(x):
     """A sample's argument as Lamina has it."""
     if isinstance(x, torch.layout):
