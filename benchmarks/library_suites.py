@@ -46,6 +46,9 @@ class Suite(NamedTuple):
 
 SUITES: dict[str, Suite] = {
     "einops": Suite(("einops/tests",)),
+    "gpytorch": Suite(("test",), ("--timeout=120",)),
+    "linear_operator": Suite(("test",), ("--timeout=120",)),
+    "pyro": Suite(("tests/ops", "tests/distributions", "tests/nn"), ("--timeout=120",)),
 }
 
 
