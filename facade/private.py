@@ -8,15 +8,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Optional, TypeAlias, TypeVar, Union
 
-from .. import data, nn, optim
+from .. import data, distributions, nn, optim
 from ..data import collate as collating
+from ..distributions import multivariate, parameters, transform
 from ..ir.dtypes import DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
 from ..ir.types import Device
 from ..nn import functional, init
 from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
+from ..runtime import random as draws
 from ..runtime.methods import Handle
 from .absent import kind
 from .torch_version import VERSION
@@ -148,6 +150,22 @@ OF_FUNCTIONAL = {
 }  # fmt: skip
 
 
+# ---- distributions -----------------------------------------------------------------------------------------
+def _standard_normal(shape: Sequence[int], dtype: DType, device: Any) -> Tensor:
+    return draws.randn(*shape, dtype=dtype, device=device)
+
+
+def _batch_mv(bmat: Tensor, bvec: Tensor) -> Tensor:
+    return (bmat @ bvec.unsqueeze(-1)).squeeze(-1)
+
+
+OF_PARAMETERS = {"_standard_normal": _standard_normal, "_sum_rightmost": parameters.sum_rightmost}
+OF_DISTRIBUTIONS = {
+    "_standard_normal": _standard_normal, "_batch_mv": _batch_mv,
+    "_batch_mahalanobis": multivariate.mahalanobis, "_precision_to_scale_tril": multivariate.factor_of_inverse,
+}  # fmt: skip
+
+
 # ---- optimizers --------------------------------------------------------------------------------------------
 def _use_grad_for_differentiable(func: Callable) -> Callable:
     """A step without gradients, unless the optimizer's default `differentiable` asks for them."""
@@ -268,6 +286,17 @@ def show() -> str:
     return import_module(f"{__package__}.info").spelled()  # which loads much that is of no other use
 
 
+
+def _unchanged(fn: Callable) -> Callable:
+    """The function: what a decorator tells PyTorch's compiler of scripts is nothing to a program that runs."""
+    return fn
+
+
+_jit_internal = _module(
+    "_jit_internal", _copy_to_script_wrapper=_unchanged, _overload=_unchanged, _overload_method=_unchanged,
+    Dict=dict, List=list, Optional=Optional, Tuple=tuple, Union=Union,
+    **{f"BroadcastingList{n}": list for n in range(1, 7)},
+)  # fmt: skip
 version = _module("version", __version__=VERSION, cuda=None, hip=None, xpu=None, git_version="", debug=False)
 config = _module(
     "__config__", show=show,
@@ -281,6 +310,8 @@ def add() -> None:
         (init, OF_INIT), (functional, OF_FUNCTIONAL), (optim.optimizer, OF_OPTIMIZERS),
         (data, {"_utils": _data_utils, **_ITERATORS}),
         (nn, {"common_types": common_types, "_reduction": _reduction}),
+        (parameters, OF_PARAMETERS), (distributions, OF_DISTRIBUTIONS),
+        (distributions.transforms, {"_InverseTransform": transform._InverseTransform}),
         (modes, {"_DecoratorContextManager": modes._Mode}),
     ):  # fmt: skip
         for name, value in names.items():

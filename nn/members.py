@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from sys import getrefcount
+from types import CodeType
 from typing import Any
 
 from ..runtime.graph import Owner
@@ -118,12 +119,22 @@ for _name in (
     setattr(Names, _name, _telling(getattr(set, _name)))
 
 
+PLAIN: list[CodeType] = []  # that of nn.Module's `__getattr__`, which stands above this module
+
+
+def is_asked(kind: type) -> bool:
+    """Whether a class of modules has a `__getattr__` of its own, not nn.Module's."""
+    found: Any = kind.__getattr__  # type: ignore[attr-defined]
+    return getattr(found, "__code__", None) is not PLAIN[0]
+
+
 class Members(Tracked):
     """The parameters of a module by name, or its buffers, or its children; None for one that is left out.
 
     Each also stands in the module's instance dictionary, where Python finds it as fast as any attribute:
-    reading `self.weight` there costs a tenth of a `__getattr__` written in Python.  The module is held
-    weakly, or every module would be a cycle that only the garbage collector frees.
+    reading `self.weight` there costs a tenth of a `__getattr__` written in Python.  Unless the class has a
+    `__getattr__` of its own, which is to be asked for each.  The module is held weakly, or every module would
+    be a cycle that only the garbage collector frees.
     """
 
     __slots__ = ("owner",)
@@ -135,12 +146,17 @@ class Members(Tracked):
     def belong(self, module: Any) -> Members:
         """Make `module` the one whose attributes these are."""
         self.owner = Owner(module)
-        fields(module).update(self)
+        if is_asked(type(module)):
+            for name, value in self.items():
+                if fields(module).get(name) is value:
+                    del fields(module)[name]
+        else:
+            fields(module).update(self)
         return self
 
     def _put(self, key: str, value: Any) -> None:
         module = self.owner()
-        if module is not None:
+        if module is not None and not is_asked(type(module)):
             fields(module)[key] = value
         advance()
 

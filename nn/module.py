@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
@@ -19,7 +20,19 @@ from . import hooks as hooking
 from . import state
 from .epoch import advance, hand_out
 from .hooks import Hook, RemovableHandle
-from .members import HOOKS, MEMBERS, Members, Names, Owner, Plain, Tracked, fields, is_kept, set_fields
+from .members import (
+    HOOKS,
+    MEMBERS,
+    PLAIN,
+    Members,
+    Names,
+    Owner,
+    Plain,
+    Tracked,
+    fields,
+    is_kept,
+    set_fields,
+)
 from .parameter import Buffer, is_lazy
 from .state import attributes, conversion
 from .text import framed, indented
@@ -128,6 +141,9 @@ class Module(Plain):
         advance()
 
     def __getattr__(self, name: str) -> Any:
+        for members in (self._parameters, self._buffers, self._modules):
+            if members and name in members:  # a class calls it, or a property of this name has failed
+                return members[name]
         hint = "" if "_call_hooks" in fields(self) else "; call super().__init__() first"
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
@@ -174,6 +190,8 @@ class Module(Plain):
             self._modules[name] = None
             return
         object.__setattr__(self, name, value)
+        if name == "__class__":
+            self._own()
         advance()
 
     def _early(self, kind: str) -> str:
@@ -203,7 +221,8 @@ class Module(Plain):
         advance()
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(type(self)), *fields(self)})
+        members = (self._parameters or {}, self._buffers or {}, self._modules or {})
+        return sorted({*dir(type(self)), *fields(self), *chain.from_iterable(members)})
 
     def _check_name(self, kind: str, members: dict[str, Any], name: Any) -> None:
         if members is None:
@@ -212,7 +231,7 @@ class Module(Plain):
             raise ArgumentError(f"a {kind} name should be a string. Got {type(name).__name__}")
         if "." in name or name == "":
             raise KeyError(f"the name of a {kind} can't be empty or contain a dot: {name!r}")
-        if name not in members and (name in fields(self) or hasattr(type(self), name)):
+        if name not in members and hasattr(self, name):
             raise KeyError(f"attribute {name!r} already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
@@ -274,12 +293,14 @@ class Module(Plain):
                 yield from child.named_modules(memo, below, remove_duplicate)
 
     def _named_members(
-        self, which: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
+        self, get_members_fn: Callable[[Module], Iterable], prefix: str = "", recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
+        """What `get_members_fn` gives of this module and those below, with dotted names; None is left out."""
         seen: set[int] = set()
         inside = self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)]
         for path, module in inside:
-            for name, value in getattr(module, which).items():
+            for name, value in get_members_fn(module):
                 if value is None or id(value) in seen:
                     continue
                 if remove_duplicate:
@@ -290,13 +311,13 @@ class Module(Plain):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """Parameters with their dotted names; a shared one once unless `remove_duplicate` is False."""
-        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+        return self._named_members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Buffers with their dotted names; a shared one once unless `remove_duplicate` is False."""
-        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+        return self._named_members(lambda module: module._buffers.items(), prefix, recurse, remove_duplicate)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules directly inside, with their names, each once."""
@@ -734,3 +755,6 @@ def destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]
     if kwargs or (device is None and dtype is None and given[-1] is None):
         raise ArgumentError(f"Module.to: takes device, dtype or tensor, got {', '.join(kwargs) or 'nothing'}")
     return device, dtype
+
+
+PLAIN.append(Module.__getattr__.__code__)

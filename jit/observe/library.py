@@ -44,7 +44,7 @@ from .taking import numbers_that_change, take_module, take_optimizer
 _READERS = frozenset((
     "named_modules", "named_parameters", "named_buffers", "named_children", "parameters", "buffers",
     "children", "modules", "state_dict", "zero_grad", "get_submodule", "get_parameter",
-    "get_buffer", "_get_name", "_named_members", "has_extra_state", "__dir__",
+    "get_buffer", "_get_name", "has_extra_state", "__dir__",
 ))  # fmt: skip
 _ASKED_BY_READERS = ("named_modules", "named_children", "named_parameters", "_named_members", "state_dict",
                      "_save_to_state_dict", "get_extra_state", "__getattr__", "__getattribute__")  # fmt: skip
@@ -303,7 +303,7 @@ class Library(CalledBack):
                 self.refuse("a module that was there was made anew")
             return self._construct(function, args, kwargs)
         if name == "__getattr__":
-            return function(*args, **kwargs)  # which raises
+            return self.user(function, args, kwargs)
         if name == "hooks" and not self.is_written(module._call_hooks):
             return self.hooks_of_module(module, function, args, kwargs)
         if name in _READERS:

@@ -118,7 +118,8 @@ class Lookups(Binding):
                 return self.call(self._of_object(o, "__getattr__"), (name,))
             if fallback is MISSING:
                 raise raised
-            if fallback is Module.__getattr__:
+            members = (o._parameters, o._buffers, o._modules) if fallback is Module.__getattr__ else ()
+            if members and not any(name in held for held in members if held):
                 return fallback(o, name)  # which raises
             if type(fallback) is not Function:
                 self.refuse(f"{kind.__name__}.__getattr__ is no plain function")

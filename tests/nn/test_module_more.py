@@ -1,5 +1,7 @@
 """Hooks of all modules, states loaded by code of the user's, and what else a module offers."""
 
+import copy
+
 import pytest
 
 import lamina
@@ -167,3 +169,99 @@ def test_packed_sequences_convert():
     order = lamina.tensor([2, 0, 1])
     made = nn.utils.rnn.PackedSequence(packed.data, packed.batch_sizes, order)
     assert made.unsorted_indices.tolist() == [1, 2, 0]
+
+
+def test_members_by_getattr():
+    layer = nn.Linear(2, 3)
+    layer.register_buffer("steps", lamina.ones(1))
+    layer.inner, layer.plain = nn.Linear(1, 1), 3
+    for name in ("weight", "steps", "inner"):
+        assert layer.__getattr__(name) is getattr(layer, name)
+    for name in ("plain", "forward", "lacking"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
+            layer.__getattr__(name)
+
+    class Wrapping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        @property
+        def weight(self):
+            raise AttributeError("there is none of its own")
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("layer"), name)
+
+    assert Wrapping().plain == 3 and Wrapping().weight is layer.weight
+
+
+class Asking(nn.Module):
+    """Hears which members are read, as a class may that gives something else in their place."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(lamina.ones(2)), nn.Linear(2, 2)
+        self.register_buffer("steps", lamina.zeros(1))
+
+    def __getattr__(self, name):
+        found = super().__getattr__(name)
+        return found * self.times if name == "weight" else found
+
+    def forward(self, x):
+        return x * self.weight + self.steps
+
+
+def test_a_classs_own_getattr_is_asked_for_members():
+    module = Asking()
+    module.times = 3.0
+    assert module.weight.tolist() == [3.0, 3.0] and module.steps is module._buffers["steps"]
+    assert module(lamina.ones(2)).tolist() == [3.0, 3.0]
+    assert {"weight", "steps", "layer"} <= {*dir(module)} and "weight" not in module.__dict__
+    assert [name for name, _ in module.named_parameters()] == ["weight", "layer.weight", "layer.bias"]
+    copied = copy.deepcopy(module)
+    copied.times = 5.0
+    copied.weight = nn.Parameter(lamina.full((2,), 2.0))
+    assert copied.weight.tolist() == [10.0, 10.0] and module.weight.tolist() == [3.0, 3.0]
+    with pytest.raises(KeyError, match="already exists"):
+        module.register_buffer("weight", lamina.ones(1))
+    del module.steps
+    assert not hasattr(module, "steps")
+
+    became = nn.Module()
+    became.weight, became.times = nn.Parameter(lamina.ones(2)), 2.0
+    became.__class__ = Asking
+    assert became.weight.tolist() == [2.0, 2.0]
+    became.__class__ = nn.Module
+    assert became.weight.tolist() == [1.0, 1.0]
+
+
+def test_a_classs_own_getattr_is_traced():
+    module = Asking()
+    module.times = 3.0
+    traced = lamina.jit.trace(module)
+    for times in (3.0, 3.0, 4.0):
+        module.times = times
+        assert traced(lamina.ones(2)).tolist() == [times, times]
+    with lamina.no_grad():
+        module._parameters["weight"].fill_(2.0)
+    assert traced(lamina.ones(2)).tolist() == [8.0, 8.0]
+    module._parameters["weight"] = nn.Parameter(lamina.full((2,), 3.0))
+    assert traced(lamina.ones(2)).tolist() == [12.0, 12.0]
+
+
+def test_a_member_by_getattr_is_guarded_where_it_is_traced():
+    layer = nn.Linear(1, 1, bias=False)
+    traced = lamina.jit.trace(lambda x: x * layer.__getattr__("weight"))
+    for value in (2.0, 2.0, 3.0):
+        layer.weight = nn.Parameter(lamina.full((1, 1), value))
+        assert traced(lamina.ones(1, 1)).tolist() == [[value]]
+
+
+def test_named_members_by_a_function():
+    module = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    found = dict(module._named_members(lambda each: each._buffers.items(), "net"))
+    assert found.keys() == {"net.1.running_mean", "net.1.running_var", "net.1.num_batches_tracked"}
