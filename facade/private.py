@@ -286,7 +286,6 @@ def show() -> str:
     return import_module(f"{__package__}.info").spelled()  # which loads much that is of no other use
 
 
-
 def _unchanged(fn: Callable) -> Callable:
     """The function: what a decorator tells PyTorch's compiler of scripts is nothing to a program that runs."""
     return fn

@@ -311,7 +311,9 @@ class Module(Plain):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """Parameters with their dotted names; a shared one once unless `remove_duplicate` is False."""
-        return self._named_members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
+        return self._named_members(
+            lambda module: module._parameters.items(), prefix, recurse, remove_duplicate
+        )
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -448,19 +450,19 @@ class Module(Plain):
 
     def float(self) -> Module:
         """Convert floating parameters and buffers to float32, in place."""
-        return self.to(float32)
+        return Module.to(self, float32)
 
     def double(self) -> Module:
         """Convert floating parameters and buffers to float64, in place."""
-        return self.to(float64)
+        return Module.to(self, float64)
 
     def half(self) -> Module:
         """Convert floating parameters and buffers to float16, in place."""
-        return self.to(float16)
+        return Module.to(self, float16)
 
     def bfloat16(self) -> Module:
         """Convert floating parameters and buffers to bfloat16, in place."""
-        return self.to(bfloat16)
+        return Module.to(self, bfloat16)
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Module:
         """Give parameters and buffers, in place, new memory on a device; what it holds is left open."""
@@ -489,11 +491,13 @@ class Module(Plain):
 
     def cpu(self) -> Module:
         """Move to the CPU, in place."""
-        return self.to("cpu")
+        return Module.to(self, "cpu")
 
     def cuda(self, device: Any = None) -> Module:
         """Move to a GPU, in place."""
-        return self.to(Device("cuda", device) if isinstance(device, int) else Device(device or "cuda"))
+        return Module.to(
+            self, Device("cuda", device) if isinstance(device, int) else Device(device or "cuda")
+        )
 
     def train(self, mode: bool = True) -> Module:
         """Put this module and all below it into training mode, or into evaluation mode."""
@@ -741,7 +745,8 @@ def no_child(given: Any, name: str) -> ArgumentError:
 def destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
     """The device and the dtype that the arguments of `to` name."""
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    given = [kwargs.pop(ignored, None) for ignored in ("non_blocking", "copy", "memory_format")]
+    for ignored in ("non_blocking", "copy", "memory_format"):
+        kwargs.pop(ignored, None)
     tensor = kwargs.pop("tensor", None)
     for arg in (*args, tensor):
         if isinstance(arg, (DType, type)):
@@ -752,8 +757,8 @@ def destination(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, DType | None]
             device = arg
         elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
             raise ArgumentError(f"Module.to: takes a device, a dtype or a tensor, not {type(arg).__name__}")
-    if kwargs or (device is None and dtype is None and given[-1] is None):
-        raise ArgumentError(f"Module.to: takes device, dtype or tensor, got {', '.join(kwargs) or 'nothing'}")
+    if kwargs:
+        raise ArgumentError(f"Module.to: takes device, dtype or tensor, got {', '.join(kwargs)}")
     return device, dtype
 
 

@@ -240,7 +240,10 @@ def load_own(
     unexpected: list[str],
     wrong: list[str],
 ) -> None:
-    """Check a module's own part of a state, and copy it, at once unless the state is a Loading."""
+    """Check a module's own part of a state, and copy it, at once unless the state is a Loading.
+
+    strict: False leaves out what keys lack, or are without a partner.
+    """
     state = state_dict if isinstance(state_dict, Loading) else Loading(state_dict)
     state.reached = True
     for hook in module.hooks("load_pre"):
@@ -251,7 +254,7 @@ def load_own(
     for place in slots(module, prefix):
         state.expected.add(place.key)
         if place.key not in state:
-            missing += [] if place.optional else [place.key]
+            missing += [place.key] if strict and not place.optional else []
             continue
         here, value = place.members[place.name], state[place.key]
         if not is_lazy(here) and not here.ndim and isinstance(value, Tensor) and value.shape == (1,):
@@ -287,10 +290,18 @@ def load_own(
         state.expected.add(key)
         if key in state:
             state.extras.append((module, state[key]))
-        else:
+        elif strict:
             missing.append(key)
+    if not strict:
+        state.expected |= _own_keys(state, module, prefix)
     if state is not state_dict and not wrong:
         wrong += state.copy_all(False)
+
+
+def _own_keys(state: Loading, module: Module, prefix: str) -> set[str]:
+    """The keys of a state that are a module's, or of nothing, and not its children's."""
+    below = (key for key in state if key.startswith(prefix))
+    return {key for key in below if key[len(prefix) :].partition(".")[0] not in module._modules}
 
 
 def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
@@ -311,10 +322,9 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         prefix = path + "." if path else ""
         metadata = dict(state.metadata.get(path, {}), **({ASSIGNS: True} if assign else {}))
         state.reached = False
-        part._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, wrong)
+        part._load_from_state_dict(state, prefix, metadata, True, missing, unexpected, wrong)
         if not state.reached:  # a class of the user's that loads by itself, and whose keys only it knows
-            own = (key for key in state if key.startswith(prefix))
-            state.expected |= {k for k in own if k[len(prefix) :].partition(".")[0] not in part._modules}
+            state.expected |= _own_keys(state, part, prefix)
     unexpected += [key for key in state if key not in state.expected]
     result = IncompatibleKeys(missing, unexpected)
 

@@ -183,8 +183,9 @@ def test_to_keeps_parameters_and_converts_gradients():
     assert weight.grad.dtype is lamina.float32
     with pytest.raises(DTypeError, match="parameters are floating or complex, which lamina.int64 is not"):
         block.to(lamina.int64)
-    with pytest.raises(ArgumentError, match="takes device, dtype or tensor, got nothing"):
-        block.to()
+    with pytest.raises(ArgumentError, match="takes device, dtype or tensor, got sort"):
+        block.to(sort=3)
+    assert block.to() is block and block.to(device=None, dtype=None) is block
 
 
 def test_zero_grad_and_requires_grad():

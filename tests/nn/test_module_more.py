@@ -265,3 +265,29 @@ def test_named_members_by_a_function():
     module = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     found = dict(module._named_members(lambda each: each._buffers.items(), "net"))
     assert found.keys() == {"net.1.running_mean", "net.1.running_var", "net.1.num_batches_tracked"}
+
+
+def test_conversions_do_not_ask_a_to_of_the_users():
+    class Own(nn.Linear):
+        def to(self, *args, **kwargs):
+            return self.cpu().float()
+
+    assert (
+        Own(1, 1).double().weight.dtype is lamina.float64 and Own(1, 1).to("meta").weight.device.type == "cpu"
+    )
+
+
+def test_a_module_that_loads_itself_leniently():
+    class Lenient(nn.Linear):
+        def _load_from_state_dict(self, state_dict, prefix, metadata, strict, *lists):
+            super()._load_from_state_dict(state_dict, prefix, metadata, False, *lists)
+
+    module, bias = nn.Sequential(Lenient(1, 1), nn.Linear(1, 1)), lamina.full((1,), 3.0)
+    state = {**module[1].state_dict(prefix="1."), "0.bias": bias, "0.older": bias}
+    assert module.load_state_dict(state) == ([], []) and module[0].bias.item() == 3.0
+    with pytest.raises(RuntimeError, match="Missing key.*1.bias"):
+        module.load_state_dict({"0.bias": bias, "1.weight": state["1.weight"]})
+    assert module.load_state_dict({"0.bias": bias, "2.bias": bias}, strict=False) == (
+        ["1.weight", "1.bias"],
+        ["2.bias"],
+    )

@@ -56,3 +56,11 @@ def attributes_stay_under_writes(t):
     y = x.add_(1)
     x.data = t.zeros(3)
     return y is x, y.a, x.a, x
+
+
+@program
+def a_number_of_a_tensor_alone(t):
+    module = t.nn.Linear(2, 2)
+    x, held = module.weight, dict(module.named_parameters())["weight"]
+    y = x.detach()
+    return type(x._cdata), x._cdata == held._cdata, x._cdata == y._cdata, x._cdata == x.view(4)._cdata
