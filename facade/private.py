@@ -162,7 +162,8 @@ def _batch_mv(bmat: Tensor, bvec: Tensor) -> Tensor:
 OF_PARAMETERS = {"_standard_normal": _standard_normal, "_sum_rightmost": parameters.sum_rightmost}
 OF_DISTRIBUTIONS = {
     "_standard_normal": _standard_normal, "_batch_mv": _batch_mv,
-    "_batch_mahalanobis": multivariate.mahalanobis, "_precision_to_scale_tril": multivariate.factor_of_inverse,
+    "_batch_mahalanobis": multivariate.mahalanobis,
+    "_precision_to_scale_tril": multivariate.factor_of_inverse,
 }  # fmt: skip
 
 
@@ -287,7 +288,7 @@ def show() -> str:
 
 
 def _unchanged(fn: Callable) -> Callable:
-    """The function: what a decorator tells PyTorch's compiler of scripts is nothing to a program that runs."""
+    """The function: what a decorator tells PyTorch's compiler of scripts changes no program that runs."""
     return fn
 
 

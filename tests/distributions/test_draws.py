@@ -260,3 +260,17 @@ def test_what_is_computed_later_has_a_history():
     made = D.MultivariateNormal(lamina.zeros(2), scale)
     with lamina.no_grad():
         assert made.scale_tril.requires_grad
+
+
+def test_a_divergence_of_classes_that_do_not_derive():
+    class Alike:
+        """A library's base of distributions, which stands beside Lamina's."""
+
+    class Own(Alike, D.Normal):
+        pass
+
+    @D.register_kl(Alike, D.Normal)
+    def divergence(p, q):
+        return lamina.full((), 7.0)
+
+    assert D.kl_divergence(Own(0.0, 1.0), D.Normal(1.0, 2.0)).item() == 7.0

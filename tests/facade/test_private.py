@@ -76,3 +76,26 @@ def test_helpers_of_optimizers_and_loaders():
     z = [lamina.tensor([1 + 2j])]
     lamina.optim.optimizer._view_as_real(z)
     assert z[0].tolist() == [[1, 2]]
+
+
+def test_helpers_of_distributions():
+    from lamina.distributions import multivariate_normal, transforms, utils
+
+    matrix = lamina.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=lamina.float64)
+    vector = lamina.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=lamina.float64)
+    factor = lamina.linalg.cholesky(matrix)
+    known = lamina.linalg.inv(matrix)
+    assert utils._standard_normal((2, 3), lamina.float64, "cpu").shape == (2, 3)
+    assert utils._sum_rightmost(lamina.ones(2, 3, 4), 2).tolist() == [12.0, 12.0]
+    lamina.testing.assert_close(multivariate_normal._batch_mv(matrix, vector), vector @ matrix)
+    squared = multivariate_normal._batch_mahalanobis(factor, vector)
+    lamina.testing.assert_close(squared, (vector @ known * vector).sum(-1))
+    inverse = multivariate_normal._precision_to_scale_tril(matrix)
+    lamina.testing.assert_close(inverse @ inverse.mT, known)
+    assert isinstance(transforms.ExpTransform().inv, transforms._InverseTransform)
+
+
+def test_decorators_for_scripts_change_nothing():
+    from lamina._jit_internal import BroadcastingList2, _copy_to_script_wrapper, _overload
+
+    assert _overload(_copy_to_script_wrapper(len)) is len and BroadcastingList2[int] == list[int]
