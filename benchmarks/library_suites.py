@@ -45,11 +45,82 @@ class Suite(NamedTuple):
 
 
 SUITES: dict[str, Suite] = {
+    # what launches further processes, asks a hub, or wants a GPU is left out
+    "accelerate": Suite(
+        tuple(
+            f"tests/test_{part}.py"
+            for part in (
+                "accelerator big_modeling data_loader dataclasses hooks kwargs_handlers logging memory_utils"
+                " modeling_utils offload optimizer scheduler utils"
+            ).split()
+        ),
+        ("--timeout=60",),
+    ),
     "einops": Suite(("einops/tests",)),
     "gpytorch": Suite(("test",), ("--timeout=120",)),
     "linear_operator": Suite(("test",), ("--timeout=120",)),
     # tests/ops, tests/distributions: 12,900 cases, which take longer than a run should
     "pyro": Suite(("tests/nn",), ("--timeout=120",)),
+    # 9,000 tests of adapters on small networks: of LoRA and what is made as it is; the other files ask a hub
+    "peft": Suite(
+        (
+            "tests/test_custom_models.py",
+            "tests/test_tuners_utils.py",
+            "tests/test_bufferdict.py",
+            "tests/test_config.py",
+            "tests/test_incremental_pca.py",
+            "tests/test_lora_variants.py",
+            "tests/test_target_parameters.py",
+        ),
+        (
+            "--no-cov",
+            "--timeout=60",
+            "-k",
+            "not test_custom_models or (Vanilla and LoRA and not autocast and not fsdp)",
+        ),
+    ),
+    "safetensors": Suite(
+        tuple(
+            f"tests/test_{part}.py"
+            for part in "handle multithreaded pread_backend pt_comparison pt_model simple threadable".split()
+        )
+    ),
+    # its data and most of test_models.py take torchvision or hours; one test wants its script of training
+    "timm": Suite(
+        tuple(
+            f"tests/test_{part}.py"
+            for part in (
+                "checkpoint_loading checkpoint_saver factory input_conv layers layers_drop layers_pool"
+                " layers_pos_embed scheduler utils"
+            ).split()
+        ),
+        ("--timeout=60", "-k", "not test_train_pretrained_cfg_overlay"),
+    ),
+    # training, compiling and exporting take minutes for each model; several ranks, and what a hub holds
+    "transformers": Suite(
+        (
+            *(
+                f"tests/models/{name}/test_modeling_{name}.py"
+                for name in ("bert", "gpt2", "llama", "t5", "vit")
+            ),
+            *(
+                f"tests/generation/test_{part}.py"
+                for part in ("logits_process", "stopping_criteria", "streamers")
+            ),
+            *(
+                f"tests/utils/test_{part}.py"
+                for part in (
+                    "activations cache_utils core_model_loading generic masking_utils modeling_rope_utils"
+                ).split()
+            ),
+        ),
+        (
+            "--timeout=60",
+            "-k",
+            "not test_training and not compile and not export and not flash and not tp_ and not fsdp"
+            " and not Integration and not test_eager_matches_sdpa_inference and not Slow",
+        ),
+    ),
 }
 
 
