@@ -42,6 +42,11 @@ _UNARY = (
 )
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "clamp_max", "clamp_min", "lerp")
 _TERNARY = ("addcdiv", "addcmul")
+# what PyTorch's forms of these call the arguments after the list, in the order in which they come
+_NAMED = (
+    *("tensors1", "tensor1", "tensor2", "other", "tensor", "src", "exponent", "scalar", "scalars"),
+    *("weight", "weights", "value"),
+)
 
 
 def _each(name: str, method: Callable) -> Callable:
@@ -49,6 +54,7 @@ def _each(name: str, method: Callable) -> Callable:
 
     def foreach(self: Sequence[Tensor], *others: Any, **named: Any) -> Any:
         n = len(self)
+        others += tuple([named.pop(word) for word in _NAMED if word in named])
         for x in others:
             if isinstance(x, (list, tuple)) and len(x) != n:
                 raise ArgumentValueError(

@@ -4,6 +4,7 @@ import inspect
 import warnings
 from collections import defaultdict
 
+import numpy as np
 import pytest
 
 import lamina
@@ -224,3 +225,36 @@ def test_names_of_schemas():
                 if asked not in known and OF_NUMPY.get(asked) not in known:
                     lacking[name].add(asked)
     assert seen > 1500 and not lacking, dict(lacking)
+
+
+# ---- lists of tensors --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("mul", {"scalar": 0.5}),
+        ("mul", {"other": "ys"}),
+        ("add", {"scalars": [1.0, 2.0]}),
+        ("add", {"other": "ys", "alpha": 2}),
+        ("pow", {"exponent": [2, 3]}),
+        ("clamp_max", {"scalar": 0.9}),
+        ("lerp", {"tensors1": "ys", "weight": 0.25}),
+        ("lerp", {"weights": "ys", "tensors1": "ys"}),
+        ("addcmul", {"tensor1": "ys", "tensor2": "ys", "value": 0.5}),
+        ("addcdiv", {"scalars": [0.5, 2.0], "tensor2": "ys", "tensor1": "ys"}),
+    ],
+)
+def test_foreach_takes_what_stands_beside_the_list_by_name(name, named):
+    xs, ys = [np.array([0.5, 2.0]), np.array([[1.5]])], [np.array([3.0, 0.25]), np.array([[0.75]])]
+
+    def found(library, form):
+        lists = {"ys": [library.tensor(y) for y in ys]}
+        said = {k: lists[v] if isinstance(v, str) else v for k, v in named.items()}
+        mine = [library.tensor(x) for x in xs]
+        made = getattr(library, f"_foreach_{name}{form}")(mine, **said)
+        return [x.tolist() for x in (mine if form else made)]
+
+    for form in ("", "_"):
+        for mine, theirs in zip(found(lamina, form), found(torch, form), strict=True):
+            np.testing.assert_allclose(
+                mine, theirs, rtol=4 * np.finfo(np.float64).eps
+            )  # two or three roundings
