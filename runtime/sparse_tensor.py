@@ -418,19 +418,20 @@ def _least(layout: Layout, places: tuple[Tensor, ...], values: Tensor) -> tuple[
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any = None, size: Any = None, *, dtype: DType | None = None, device: Any = None,
-    pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
-    is_coalesced: bool | None = None,
+    indices: Any = None, values: Any = None, size: Any = None, *, dtype: DType | None = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    check_invariants: bool | None = None, is_coalesced: bool | None = None,
 ) -> Sparse:  # fmt: skip
     """A sparse tensor of places and values: indices int[sparse dims, n], values [n, *dense dims].
 
     size: the least that has all places unless given; sparse_coo_tensor(size) alone is empty.  A place that
-    comes
-    several times holds the sum.  is_coalesced: they ascend and come once each.  Places are checked always.
-    Raises ShapeError, DTypeError, DimError.
+    comes several times holds the sum.  is_coalesced: they ascend and come once each.  Places are checked
+    always.  Raises ShapeError, DTypeError, DimError.
     """
-    if values is None and size is None:
-        shape = tuple(indices)
+    if values is None and (size is None or indices is None):
+        if indices is None and size is None:
+            raise ArgumentError("sparse_coo_tensor(indices, values, size): needs places or a size")
+        shape = tuple(indices if size is None else size)
         empty = ops.zeros(0, dtype=dtype)
         return _made(
             sparse_coo,

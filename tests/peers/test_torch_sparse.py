@@ -426,3 +426,20 @@ def test_optimizers_take_sparse_gradients_as_pytorchs(rule, padding, bag):
     mine, theirs = (trained(t, *RULES[rule], padding, bag) for t in (lamina, torch))
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)  # four steps of a few roundings each
+
+
+@pytest.mark.parametrize("named", [{"size": (2, 3)}, {"size": (2, 3), "dtype": "float64"}])
+def test_a_sparse_tensor_of_a_size_alone_is_empty(named):
+    made = []
+    for t in (torch, lamina):
+        said = {k: getattr(t, v) if k == "dtype" else v for k, v in named.items()}
+        x = t.sparse_coo_tensor(**said)
+        dtype = str(x.dtype).split(".")[1]
+        made.append((tuple(x.shape), dtype, x._nnz(), x.is_coalesced(), x.to_dense().tolist()))
+    assert made[0] == made[1]
+
+
+def test_a_sparse_tensor_needs_places_or_a_size():
+    for t in (torch, lamina):
+        with pytest.raises((TypeError, ValueError)):
+            t.sparse_coo_tensor()
