@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..ir.dtypes import known_as
 from ..ir.errors import ArgumentError, LaminaError
 from . import late
 from .torch_version import VERSION
@@ -34,6 +35,8 @@ ELSEWHERE = {
     "torchvision.transforms.functional": "facade.torchvision.functional",
     "torchvision.transforms.v2": "facade.torchvision.transforms",
     "torchvision.transforms.v2.functional": "facade.torchvision.functional",
+    "torchvision.ops.boxes": "facade.torchvision.ops",
+    "torchvision.ops.focal_loss": "facade.torchvision.ops",
     "torchvision.ops.misc": "facade.torchvision.ops",
     "torchvision.ops.stochastic_depth": "facade.torchvision.ops",
     "torchvision.models.resnet": "facade.torchvision.models",
@@ -147,6 +150,7 @@ def answer() -> None:
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
         _tell_workers()
+        known_as(PLAYED)
     for name in SHADOWED:
         sys.modules.setdefault(f"{PLAYED}.{name}", sys.modules[f"{ROOT}.{name}"])
 

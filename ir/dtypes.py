@@ -14,6 +14,17 @@ import numpy as np
 
 from .errors import ArgumentError, DTypeError
 
+namespace = "lamina"  # what a dtype, a size and a layout print before their names
+
+
+def known_as(name: str) -> None:
+    """Have dtypes, sizes and layouts print as a program knows them, that imports Lamina by another name.
+
+    Programs take such texts apart: `str(x.dtype).removeprefix("torch.")` is NumPy's name of a type.
+    """
+    global namespace
+    namespace = name
+
 
 class DType:
     """An element type.  There is exactly one object for each, so `is` compares them."""
@@ -65,7 +76,7 @@ class DType:
         return self if self.is_complex else complex128 if self is float64 else complex64
 
     def __repr__(self) -> str:
-        return f"lamina.{self.name}"
+        return f"{namespace}.{self.name}"
 
     def __reduce__(self):
         return (dtype_named, (self.name,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..ir import dtypes
+
 
 class Layout(str):
     """A layout: the text that names it, shown as PyTorch shows it."""
@@ -9,7 +11,7 @@ class Layout(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"lamina.{str(self)}"
+        return f"{dtypes.namespace}.{str(self)}"
 
     def __reduce__(self) -> tuple:
         return _named, (str(self),)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
+from ..ir import dtypes
+
 _made: dict[tuple[str, tuple[str, ...]], type] = {}
 
 
@@ -38,7 +40,7 @@ def _from_any(base: Any) -> Any:
 
 def _spelled(self: Any) -> str:
     lines = ",\n".join(f"{field}={value!r}" for field, value in zip(self._fields, self, strict=True))
-    return f"lamina.return_types.{type(self).__name__}(\n{lines})"
+    return f"{dtypes.namespace}.return_types.{type(self).__name__}(\n{lines})"
 
 
 def _taken_apart(self: Any) -> tuple:

@@ -54,7 +54,7 @@ class Size(tuple):
         return total
 
     def __repr__(self) -> str:
-        return f"lamina.Size({list(self)})"
+        return f"{dtypes.namespace}.Size({list(self)})"
 
     def __getitem__(self, at):
         found = tuple.__getitem__(self, at)

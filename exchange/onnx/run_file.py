@@ -103,7 +103,7 @@ def spelled(value: Any) -> str:
     """A value in a line."""
     if not isinstance(value, Tensor):
         return str(value)
-    line = f"{str(value.dtype).removeprefix('lamina.')}{[*value.shape]}"
+    line = f"{value.dtype.name}{[*value.shape]}"
     if value.numel() and value.dtype.is_floating_point:
         line += f", {value.min().item():.4g} to {value.max().item():.4g}, mean {value.mean().item():.4g}"
     return line

@@ -159,6 +159,17 @@ def test_asking_whether_a_module_is_there_does_not_fail(tmp_path):
     assert served(tmp_path, source).stdout == "False True\nFalse True\n"
 
 
+def test_what_programs_take_apart_prints_under_torchs_name(tmp_path):
+    source = (
+        "import torch\nx = torch.ones(2, 3, dtype=torch.float64)\n"
+        "print(str(x.dtype).removeprefix('torch.'), f'{torch.int64}', x.shape, repr(x.layout), sep='|')\n"
+        "print(x[0])\nprint(x.max(0).__class__.__name__, str(x[:, :1].max(0)).partition('(')[0])"
+    )
+    said = "float64|torch.int64|torch.Size([2, 3])|torch.strided\n"
+    said += "tensor([1., 1., 1.], dtype=torch.float64)\nmax torch.return_types.max\n"
+    assert served(tmp_path, source).stdout == said
+
+
 def test_aliases_leave_the_modules_as_they_are(tmp_path):
     source = """
 import torch, torch.nn.functional, torch.utils.data, torch.optim.lr_scheduler
