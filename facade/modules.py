@@ -135,7 +135,7 @@ def offer() -> None:
     for name, module in MODULES.items():
         sys.modules.setdefault(f"{ROOT}.{name}", module)
         parent, _, leaf = name.rpartition(".")
-        above = {"distributions": distributions, "nn": nn, "amp": amp}.get(parent)
+        above = {"distributions": distributions, "nn": nn, "amp": amp, "utils": utils}.get(parent)
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()

@@ -17,9 +17,9 @@ from ..ir.dtypes import DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
 from ..ir.types import Device
 from ..nn import functional, init
+from ..nn.hooks import RemovableHandle
 from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
 from ..runtime import random as draws
-from ..runtime.methods import Handle
 from .absent import kind
 from .torch_version import VERSION
 
@@ -251,7 +251,7 @@ _ITERATORS = {
     name: kind(name, "utils.data.dataloader", "loaders iterate by generators")
     for name in ("_BaseDataLoaderIter", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 }
-hooks = _module("utils.hooks", RemovableHandle=Handle)
+hooks = _module("utils.hooks", RemovableHandle=RemovableHandle)
 storage = _module(
     "storage", TypedStorage=memory_view.TypedStorage, UntypedStorage=memory_view.UntypedStorage,
     _StorageBase=memory_view.TypedStorage,

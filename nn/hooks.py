@@ -29,24 +29,30 @@ class Hook(NamedTuple):
 
 
 class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away, as does leaving a `with` block."""
+    """What registering a hook returns: `remove()` takes the hook away, as does leaving a `with` block.
 
-    def __init__(self, hooks: dict[int, Hook]):
-        self.hooks, self.id = hooks, next(_numbers)
+    A program makes them of dicts of its own, where it enters a hook by `id`; extra_dict: another dict, or
+    several, that have something by the same id.
+    """
 
-    def within(self, hooks: dict[int, Hook]) -> RemovableHandle:
+    def __init__(self, hooks_dict: MutableMapping[int, Any], *, extra_dict: Any = None):
+        self.hooks, self.id = hooks_dict, next(_numbers)
+        self._beside = [extra_dict] if isinstance(extra_dict, MutableMapping) else list(extra_dict or ())
+
+    def within(self, hooks: MutableMapping[int, Any]) -> RemovableHandle:
         """The handle of the same hook in a copy of the hooks."""
         made = RemovableHandle(hooks)
         made.id = self.id
         return made
 
-    def hooks_dict_ref(self) -> dict[int, Hook]:
+    def hooks_dict_ref(self) -> MutableMapping[int, Any]:
         """Where the hook is entered as long as it is not removed."""
         return self.hooks
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
-        self.hooks.pop(self.id, None)
+        for each in (self.hooks, *self._beside):
+            each.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
         return self

@@ -99,3 +99,26 @@ def test_decorators_for_scripts_change_nothing():
     from lamina._jit_internal import BroadcastingList2, _copy_to_script_wrapper, _overload
 
     assert _overload(_copy_to_script_wrapper(len)) is len and BroadcastingList2[int] == list[int]
+
+
+def test_handles_of_a_programs_own_hooks():
+    handle = lamina.utils.hooks.RemovableHandle
+    assert isinstance(nn.ReLU().register_forward_hook(print), handle)
+    hooks, named = {}, {}
+    first, second = handle(hooks, extra_dict=named), handle(hooks)
+    hooks |= {first.id: "first", second.id: "second"}
+    named[first.id] = "name"
+    first.remove()
+    assert hooks == {second.id: "second"} and named == {}
+    first.remove()
+    with second:
+        assert hooks
+    assert hooks == {}
+
+
+def test_kinds_of_data_pipes_are_asked_for():
+    from lamina.utils.data.datapipes.iter.combinatorics import ShufflerIterDataPipe
+
+    assert not isinstance([1], ShufflerIterDataPipe)
+    with pytest.raises(ValueError, match="data pipes are not PyTorch's way any more"):
+        ShufflerIterDataPipe([1])

@@ -191,3 +191,9 @@ def test_without_run_nothing_answers_for_torch(tmp_path):
     source += "print([f for f in sys.meta_path if isinstance(f, s.Finder)])"
     (tmp_path / "script.py").write_text(source)
     assert run(tmp_path, "script.py").stdout == "[]\n"
+
+
+def test_rooms_of_torchvision_that_libraries_import(tmp_path):
+    source = "from torchvision.ops.boxes import batched_nms, box_area\n"
+    source += "from torchvision.ops.focal_loss import sigmoid_focal_loss\nimport torchvision.ops.boxes\nprint(1)"
+    assert served(tmp_path, source).stdout == "1\n"
