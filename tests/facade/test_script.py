@@ -195,5 +195,7 @@ def test_without_run_nothing_answers_for_torch(tmp_path):
 
 def test_rooms_of_torchvision_that_libraries_import(tmp_path):
     source = "from torchvision.ops.boxes import batched_nms, box_area\n"
-    source += "from torchvision.ops.focal_loss import sigmoid_focal_loss\nimport torchvision.ops.boxes\nprint(1)"
+    source += (
+        "from torchvision.ops.focal_loss import sigmoid_focal_loss\nimport torchvision.ops.boxes\nprint(1)"
+    )
     assert served(tmp_path, source).stdout == "1\n"
