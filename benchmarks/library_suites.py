@@ -97,14 +97,12 @@ SUITES: dict[str, Suite] = {
         ),
         ("--timeout=60", "-k", "not test_train_pretrained_cfg_overlay"),
     ),
-    # left out: training, compiling and exporting, minutes for each model; several ranks; what a hub holds.  Empty
-    # classes stand for the mixins of tests/exporters, which import PyTorch's passes over graphs for every model.
+    # Left out: training, compiling and exporting, minutes for each model; several ranks; what a hub holds;
+    # watermarks, a minute each.  Empty classes stand for the mixins of tests/exporters, with which every
+    # model's tests import PyTorch's passes over graphs.
     "transformers": Suite(
         (
-            *(
-                f"tests/models/{name}/test_modeling_{name}.py"
-                for name in ("bert", "gpt2", "llama", "t5", "vit")
-            ),
+            *(f"tests/models/{name}/test_modeling_{name}.py" for name in ("bert", "vit")),
             *(
                 f"tests/generation/test_{part}.py"
                 for part in ("logits_process", "stopping_criteria", "streamers")
@@ -118,9 +116,10 @@ SUITES: dict[str, Suite] = {
         ),
         (
             "--timeout=60",
+            "--continue-on-collection-errors",
             "-k",
-            "not test_training and not compile and not export and not flash and not tp_ and not fsdp"
-            " and not Integration and not test_eager_matches_sdpa_inference and not Slow",
+            "not synthid and not test_training and not compile and not export and not flash and not tp_"
+            " and not fsdp and not Integration and not test_eager_matches_sdpa_inference and not Slow",
         ),
     ),
 }
