@@ -66,18 +66,14 @@ SUITES: dict[str, Suite] = {
     "peft": Suite(
         (
             "tests/test_custom_models.py",
-            "tests/test_tuners_utils.py",
             "tests/test_bufferdict.py",
-            "tests/test_config.py",
             "tests/test_incremental_pca.py",
-            "tests/test_lora_variants.py",
-            "tests/test_target_parameters.py",
         ),
         (
             "--no-cov",
             "--timeout=60",
             "-k",
-            "not test_custom_models or (Vanilla and LoRA and (training_custom or test_merge_layers_is))",
+            "not test_custom_models or (Vanilla and LoRA and (training_custom or layers_is or safe_merge))",
         ),
     ),
     "safetensors": Suite(

@@ -59,6 +59,18 @@ class Shard(Placement):
         return f"Shard(dim={self.dim})"
 
 
+class _StridedShard(Shard):
+    """What programs ask a placement for, and nothing is here: a part that was cut in another order of dims."""
+
+    __slots__ = ()
+
+    def __init__(self, dim: int, *, split_factor: int):
+        raise ArgumentValueError(
+            "_StridedShard(dim, split_factor=…): parts are cut in the order of the mesh's dims",
+            "use Shard(dim)",
+        )
+
+
 class Replicate(Placement):
     """Each rank has the whole."""
 

@@ -122,3 +122,11 @@ def test_kinds_of_data_pipes_are_asked_for():
     assert not isinstance([1], ShufflerIterDataPipe)
     with pytest.raises(ValueError, match="data pipes are not PyTorch's way any more"):
         ShufflerIterDataPipe([1])
+
+
+def test_placements_in_another_order_are_asked_for():
+    from lamina.distributed.tensor.placement_types import Shard, _StridedShard
+
+    assert not isinstance(Shard(0), _StridedShard)
+    with pytest.raises(ValueError, match="parts are cut in the order of the mesh's dims"):
+        _StridedShard(0, split_factor=2)
