@@ -324,6 +324,8 @@ class Wishart(_ByMatrix, ExponentialFamily):
         factor = self._unbroadcasted_scale_tril @ (below + ops.diag_embed(diagonal))
         return factor @ factor.mT
 
+    _bartlett_sampling = rsample  # PyTorch's name of one draw, without a look at whether it is singular
+
     def _lgammas(self) -> Tensor:
         """The logarithm of the multivariate gamma function at df / 2."""
         n = self._event_shape[-1]

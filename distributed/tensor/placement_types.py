@@ -60,7 +60,7 @@ class Shard(Placement):
 
 
 class _StridedShard(Shard):
-    """What programs ask a placement for, and nothing is here: a part that was cut in another order of dims."""
+    """What programs ask a placement for, and nothing is here: a part cut in another order of dims."""
 
     __slots__ = ()
 

@@ -274,3 +274,11 @@ def test_a_divergence_of_classes_that_do_not_derive():
         return lamina.full((), 7.0)
 
     assert D.kl_divergence(Own(0.0, 1.0), D.Normal(1.0, 2.0)).item() == 7.0
+
+
+def test_wishart_draws_under_pytorchs_name_of_one():
+    wishart = D.Wishart(lamina.tensor(6.0), lamina.tensor([[2.0, 0.5], [0.5, 1.0]]))
+    lamina.manual_seed(3)
+    one = wishart._bartlett_sampling(lamina.Size([4]))
+    lamina.manual_seed(3)
+    assert one.shape == (4, 2, 2) and lamina.equal(one, wishart.rsample((4,)))
