@@ -209,6 +209,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         _STATE.groups.clear()
         _STATE.carried.clear()
         _STATE.default = _STATE.among_all = None
+        rendezvous.forget()
         _enter(None)
     else:
         _ = found.side  # or it was destroyed before

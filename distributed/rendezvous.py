@@ -32,6 +32,15 @@ PATIENCE = 300.0  # seconds that a rank waits for rank 0 to be there
 _KEY = "lamina/rank 0"  # in a store: the host and port where rank 0's process answers
 _REMEDY = "rank 0 does: is it started, and MASTER_ADDR its host?"
 
+# The store that ranks met by, until the default group is left: a file may be one's that whoever started them
+# removes.
+_kept: dict[str, Any] = {}
+
+
+def forget() -> None:
+    """Let go of what the default group's ranks met by."""
+    _kept.clear()
+
 
 def is_launched() -> bool:
     """Whether an MPI launcher started this process."""
@@ -67,8 +76,9 @@ def prepare(init_method: str | None, rank: int, world_size: int, store: Any = No
     if size == 1:
         return None
     if parts.scheme == "file":
-        store = FileStore(parts.path, size)  # the last rank that is through with it removes the file
+        store = FileStore(parts.path, size)  # the last rank that leaves removes the file
     if store is not None:
+        _kept["store"] = store
         address, port = _by_store(store, number, size)
     elif parts.scheme == "env":
         address, port = os.environ.get("MASTER_ADDR"), _number(os.environ.get("MASTER_PORT"), "MASTER_PORT")

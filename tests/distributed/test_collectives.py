@@ -392,6 +392,7 @@ def child(rank, how, port, path):
     x = lamina.tensor([rank])
     dist.all_reduce(x)
     assert x.item() == 3 and dist.get_rank() == rank and os.environ["LOCAL_RANK"] == str(rank)
+    assert how != "file" or os.path.exists(path)  # whoever started them may hold it
     print(f"{how} met", flush=True)
 if __name__ == "__main__":
     with socket.socket() as free:

@@ -130,3 +130,7 @@ def test_placements_in_another_order_are_asked_for():
     assert not isinstance(Shard(0), _StridedShard)
     with pytest.raises(ValueError, match="parts are cut in the order of the mesh's dims"):
         _StridedShard(0, split_factor=2)
+
+
+def test_the_cpu_is_set_as_a_device():
+    assert lamina.cpu.set_device("cpu") is None and lamina.cpu.is_initialized()
