@@ -258,3 +258,9 @@ def test_foreach_takes_what_stands_beside_the_list_by_name(name, named):
             np.testing.assert_allclose(
                 mine, theirs, rtol=4 * np.finfo(np.float64).eps
             )  # two or three roundings
+
+
+def test_squeeze_takes_its_dims_one_by_one():
+    for dims in ((0, 1), (0, -1), ((0, 3),), (2, 0)):
+        mine, theirs = (t.ones(1, 1, 2, 1).squeeze(*dims) for t in (lamina, torch))
+        assert tuple(mine.shape) == tuple(theirs.shape), dims
