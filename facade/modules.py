@@ -114,6 +114,7 @@ MODULES: dict[str, ModuleType] = {
     "types": type_names,
     "utils": utils,
     "utils._contextlib": private.contextlib,
+    "utils._foreach_utils": private._foreach_utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
     "utils.data": data,

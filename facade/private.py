@@ -240,6 +240,37 @@ OF_OPTIMIZERS = {
 }  # fmt: skip
 
 
+def _group_tensors_by_device_and_dtype(
+    tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False
+) -> dict[tuple[Device, DType], tuple[list[list[Tensor | None]], list[int]]]:
+    """Lists of tensors by the device and the dtype of those of the first; an empty list stays one.
+
+    with_indices: also where they stood.
+    """
+    groups: dict[tuple[Device, DType], tuple[list[list[Tensor | None]], list[int]]] = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        assert first is not None
+        lists, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+        for grouped, tensors in zip(lists, tensorlistlist, strict=True):
+            if tensors:
+                grouped.append(tensors[i])
+        if with_indices:
+            indices.append(i)
+    return groups
+
+
+_foreach_utils = _module(
+    "utils._foreach_utils",
+    _group_tensors_by_device_and_dtype=_group_tensors_by_device_and_dtype,
+    _get_foreach_kernels_supported_devices=lambda: ["cuda"],
+    _get_fused_kernels_supported_devices=lambda: ["cpu", "cuda"],
+    _device_has_foreach_support=lambda device: device.type in ("cpu", "cuda"),
+    _has_foreach_support=lambda tensors, device: (
+        device.type in ("cpu", "cuda") and all(type(t) in (Tensor, type(None)) for t in tensors)
+    ),
+)
+
+
 # ---- data, memory, the build -------------------------------------------------------------------------------
 _collate = _module(
     "utils.data._utils.collate", default_collate=collating.default_collate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from warnings import warn
 
 import numpy as np
 
@@ -11,13 +12,16 @@ from ..ir.dtypes import DType, complex128, float64, promote
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..runtime import Tensor, as_tensor, no_grad
 
-__all__ = ["assert_close"]
+__all__ = ["assert_allclose", "assert_close"]
 
 # (relative, absolute) by the name of a dtype; what is not here must be equal.
 _TOLERANCES = {
     "float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
     "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7),
 }  # fmt: skip
+
+
+_ONCE = {"float16": (1e-3, 1e-3), "float32": (1e-4, 1e-5), "float64": (1e-5, 1e-8)}
 
 
 class _Checks:
@@ -61,6 +65,25 @@ def assert_close(
         for place, found in _differences(actual, expected, checks, ""):
             said = f"{found}\n\nThe failure occurred for item {place}" if place else found
             raise AssertionError(said if msg is None else msg(said) if callable(msg) else msg)
+
+
+def assert_allclose(
+    actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True,
+    msg: str = "",
+) -> None:  # fmt: skip
+    """`assert_close` of tensors as it once was: of whatever dtypes, and within more of float32 and float64.
+
+    Deprecated, as in PyTorch: warns with FutureWarning.
+    """
+    warn("assert_allclose is deprecated: use assert_close", FutureWarning, stacklevel=2)
+    actual = actual if isinstance(actual, Tensor) else as_tensor(actual)
+    expected = expected if isinstance(expected, Tensor) else as_tensor(expected, dtype=actual.dtype)
+    if rtol is None and atol is None:
+        known = [_ONCE.get(x.dtype.name, (0.0, 0.0)) for x in (actual, expected)]
+        rtol, atol = (max(bounds) for bounds in zip(*known, strict=True))
+    assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None
+    )
 
 
 def _differences(actual: Any, expected: Any, checks: _Checks, place: str) -> Iterator[tuple[str, str]]:

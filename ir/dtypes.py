@@ -222,7 +222,7 @@ def _narrowed(dtype: DType) -> Callable[[np.ndarray], np.ndarray]:
     """
 
     def narrow(array: np.ndarray) -> np.ndarray:
-        wide = array.astype(np.float32)
+        wide = converted(array, np.dtype(np.float32))
         if dtype is float8_e4m3fn:
             wide = np.clip(wide, -448, 448)
         elif dtype is float8_e8m0fnu:
@@ -251,7 +251,25 @@ def over(array: np.ndarray, shape: tuple, strides: tuple, writeable: bool = True
     return np.lib.stride_tricks.as_strided(plain, shape, strides, writeable=writeable).view(array.dtype)
 
 
+def dense(array: np.ndarray) -> np.ndarray:
+    """The array, or where a stride is 0 one without values that has the strides of a copy of it.
+
+    NumPy's copies take a stride of 0 for the smallest, which would put the dimension that `expand` added
+    innermost.  It says nothing of an order: the iterator leaves such a dimension where it stands.
+    """
+    if 0 not in array.strides:
+        return array
+    operands = np.nditer([array, None], ["zerosize_ok"], [["readonly"], ["writeonly", "allocate"]]).operands
+    return operands[1]
+
+
 def converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of `array` in `dtype`, which Lamina knows."""
     narrow = _NARROW.get(dtype)
-    return array.astype(dtype) if narrow is None else narrow(array)
+    if narrow is not None:
+        return narrow(array)
+    if (like := dense(array)) is array:
+        return array.astype(dtype)
+    made = np.empty_like(like, dtype)
+    np.copyto(made, array, "unsafe")
+    return made

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import converter
+from .dtypes import converted
 from .errors import DTypeError, GraphError, LaminaError
 from .op import Op
 from .types import Type
@@ -166,22 +166,13 @@ def _returns(op: Op, types: tuple, conversions: tuple, out: Type) -> bool:
 def _converting(run: Callable, conversions: tuple[tuple[int, np.dtype], ...]) -> Callable:
     if len(conversions) == 1 and conversions[0][0] == 0:
         dtype = conversions[0][1]
-        narrow = converter(dtype)
-        if narrow is not None:
-            return lambda array, *rest: run(narrow(array), *rest)
-
-        def first(array, *rest):
-            return run(array.astype(dtype), *rest)
-
-        return first
-
-    narrows = [(i, dtype, converter(dtype)) for i, dtype in conversions]
+        return lambda array, *rest: run(converted(array, dtype), *rest)
 
     def each(*arrays):
-        converted = list(arrays)
-        for i, dtype, narrow in narrows:
-            converted[i] = converted[i].astype(dtype) if narrow is None else narrow(converted[i])
-        return run(*converted)
+        given = list(arrays)
+        for i, dtype in conversions:
+            given[i] = converted(given[i], dtype)
+        return run(*given)
 
     return each
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..dtypes import converted
+
 # W. J. Cody, "Rational Chebyshev approximation for the error function", Math. Comp. 23 (1969): three ranges.
 _NEAR = (
     (
@@ -69,7 +71,7 @@ _FAR = (
 def _widened(x: np.ndarray) -> tuple[np.ndarray, np.dtype]:
     x = np.asarray(x)
     kept = x.dtype if x.dtype.kind == "f" or x.dtype.name == "bfloat16" else np.dtype(np.float64)
-    return x.astype(np.float64), kept
+    return converted(x, np.dtype(np.float64)), kept
 
 
 # Up to this many elements a loop over the C library (0.1 us each) is quicker than two dozen calls of NumPy.

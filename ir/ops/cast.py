@@ -91,12 +91,20 @@ def bind_clone(input, *, memory_format=None):
     return (input,), {"order": order}
 
 
+def _cloned(input: np.ndarray, order: str) -> np.ndarray:
+    if order == "K" and (like := dtypes.dense(input)) is not input:
+        made = np.empty_like(like)
+        made[...] = input
+        return made
+    return input.copy(order)
+
+
 clone = define(
     "clone",
     complex="analytic",
     bind=bind_clone,
     infer=lambda input, *, order: input,
-    reference=lambda input, *, order: input.copy(order),
+    reference=lambda input, *, order: _cloned(input, order),
     grad=lambda g: g,
     lower=lowering.kernel(lambda k, input, *, order: _copy(k, input)),
     traits=COPY,

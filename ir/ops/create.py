@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import lowering
 from ..dims import Dim, maximum
-from ..dtypes import DType, as_dtype, bool_, converted, default_dtype, int64, of_scalar
+from ..dtypes import DType, as_dtype, bool_, converted, default_dtype, dense, int64, of_scalar
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import Op, Traits, define
@@ -366,8 +366,8 @@ def _like_type(
 
 
 def _plain(input: np.ndarray) -> np.ndarray:
-    """What has the sizes and strides of an array, which may be one without values: none is read."""
-    return input.view(np.ndarray)
+    """What has the sizes of an array and the strides of its copy; it may be without values: none is read."""
+    return dense(input.view(np.ndarray))
 
 
 def _like(name: str, value: Number, make: Callable) -> Op:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
+from ..dtypes import dense
 from ..errors import ArgumentError, DimError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
@@ -31,7 +32,10 @@ _BACKWARDS, _ALL = np.s_[::-1], np.s_[:]
 
 
 def _flipped(input: np.ndarray, *, dims: tuple[int, ...]) -> np.ndarray:
-    return np.array(input[tuple(_BACKWARDS if d in dims else _ALL for d in range(input.ndim))])
+    turned = input[tuple(_BACKWARDS if d in dims else _ALL for d in range(input.ndim))]
+    out = np.empty_like(dense(input))
+    out[...] = turned
+    return out
 
 
 def _build_flip(k: Any, input: Any, *, dims: tuple[int, ...]) -> None:
@@ -170,11 +174,11 @@ def repeat(input, *sizes, repeats=None):
         raise ShapeError(f"repeat: sizes can't be negative: {list(sizes)}")
     shape = (1,) * new + tuple(input.shape)
     if all(map(is_one, sizes)):
-        return REGISTRY["clone"](reshape(input, shape))
+        return REGISTRY["clone"](reshape(input, shape), memory_format="contiguous_format")
     thin = tuple(part for n in shape for part in (1, n))
     full = tuple(part for k, n in zip(sizes, shape, strict=True) for part in (k, n))
-    # copied before, or what only adds dimensions in front would be a view
-    repeated = REGISTRY["clone"](expand(reshape(input, thin), full))
+    # copied before, or what only adds dimensions in front would be a view; in order, whatever the strides
+    repeated = REGISTRY["clone"](expand(reshape(input, thin), full), memory_format="contiguous_format")
     return reshape(repeated, tuple(k * n for k, n in zip(sizes, shape, strict=True)))
 
 

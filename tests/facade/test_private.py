@@ -7,6 +7,7 @@ from imported_names import look
 
 import lamina
 from lamina import nn
+from lamina.facade import private
 
 NAMES = Path(__file__).with_name("imported_names.txt")
 
@@ -134,3 +135,14 @@ def test_placements_in_another_order_are_asked_for():
 
 def test_the_cpu_is_set_as_a_device():
     assert lamina.cpu.set_device("cpu") is None and lamina.cpu.is_initialized()
+
+
+def test_tensors_by_device_and_dtype():
+    group = private._foreach_utils._group_tensors_by_device_and_dtype
+    a, b, c = lamina.ones(1), lamina.ones(2).double(), lamina.ones(3)
+    cpu = lamina.device("cpu")
+    found = group([[a, b, c], [], [None, b, 1.0]], with_indices=True)
+    assert set(found) == {(cpu, lamina.float32), (cpu, lamina.float64)}
+    (first, empty, third), indices = found[cpu, lamina.float32]
+    assert first[0] is a and first[1] is c and not empty and third == [None, 1.0] and indices == [0, 2]
+    assert group([[b]])[cpu, lamina.float64] == ([[b]], [])

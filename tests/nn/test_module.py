@@ -120,6 +120,23 @@ def test_registration_refuses_bad_names_and_kinds():
         m.register_buffer("x", 1.0)
 
 
+def test_a_parameter_may_take_the_name_of_a_property_that_has_no_value_yet():
+    class Held(nn.Module):
+        @property
+        def scale(self):
+            return self.raw.exp()
+
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(lamina.ones(2))  # as `raw` is missing, so is `scale`
+            self.raw = self._parameters.pop("scale")
+
+    held = Held()
+    assert [name for name, _ in held.named_parameters()] == ["raw"]
+    with pytest.raises(KeyError, match="attribute 'scale' already exists"):
+        held.scale = nn.Parameter(lamina.ones(2))
+
+
 def test_attributes_before_init_are_refused():
     class Late(nn.Module):
         def __init__(self):

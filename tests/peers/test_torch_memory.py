@@ -43,6 +43,34 @@ def is_the_operands(library, functional, operand, call):
     return found.data_ptr() == names[operand].data_ptr()
 
 
+EXPANDED = {  # by where the dimension stands that `expand` added
+    "in front": lambda x: x[None].expand(2, 3, 4), "between": lambda x: x[:, None].expand(3, 5, 4),
+    "columns": lambda x: x[:, :1].expand(3, 4), "in front of columns": lambda x: x.t()[None].expand(2, 4, 3),
+    "two": lambda x: x[None, :, None].expand(2, 3, 5, 4), "last": lambda x: x[:, :, None].expand(3, 4, 2),
+    "alone": lambda x: x.t()[None],
+}  # fmt: skip
+COPIES = (
+    "x.clone()", "x.double()", "x.int()", "x.bool()", "x.half()", "x.bfloat16()", "x.to(torch.complex64)",
+    "x.to(torch.float8_e4m3fn)", "x.to(torch.float32, copy=True)", "x.logical_not()", "x.int().sign()",
+    "torch.empty_like(x)", "torch.zeros_like(x)", "torch.full_like(x, 2.0)", "x.double() + x", "x.flip(0)",
+    "x.repeat(*(1,) * x.ndim)", "x.repeat(*(2,) * x.ndim)", "x.tile(2)", "x.lgamma()", "x + 1", "x.digamma()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expanded", EXPANDED)
+def test_copies_of_what_was_expanded_have_pytorchs_strides(expanded):
+    for call in COPIES:
+        ours, theirs = (
+            eval(call, {"torch": library, "x": EXPANDED[expanded](library.arange(12.0).reshape(3, 4))})
+            for library in (lamina, torch)
+        )
+        one = [n > 1 for n in theirs.shape]  # of a dimension of size 1 a stride says nothing
+        strides = [[s for s, told in zip(x.stride(), one, strict=True) if told] for x in (ours, theirs)]
+        assert strides[0] == strides[1], call
+        if "empty" not in call and "float8" not in call and "digamma" not in call and "lgamma" not in call:
+            assert ours.tolist() == theirs.tolist(), call
+
+
 @pytest.mark.parametrize(("operand", "call"), CALLS, ids=[call for _, call in CALLS])
 def test_memory_is_shared_as_in_pytorch(operand, call):
     with warnings.catch_warnings():

@@ -83,3 +83,28 @@ def test_messages_of_ones_own():
         ):
             with pytest.raises(AssertionError, match=words):
                 library.testing.assert_close(library.tensor([1]), library.tensor([2]), msg=msg)
+
+
+def test_what_assert_allclose_lets_pass():
+    for actual, expected, settings in (
+        ([1.0], [1.00005], {}),
+        ([1.0], [1.001], {}),
+        ([math.nan], [math.nan], {}),
+        ([math.nan], [math.nan], {"equal_nan": False}),
+        ([1.0, 2.0], [1, 2], {}),
+        ([1.0], [1.1], {"rtol": 0.2, "atol": 0.0}),
+        ([1.0], [1.1], {"rtol": 0.2}),
+        ([3], [4], {"msg": "mine"}),
+    ):
+        for make in ("float32", "float64", None):
+            outcomes = []
+            for library in (lamina, torch):
+                given = library.tensor(actual, dtype=make and getattr(library, make))
+                with pytest.warns(FutureWarning, match="assert_allclose"):
+                    try:
+                        library.testing.assert_allclose(given, expected, **settings)
+                    except (AssertionError, ValueError) as error:
+                        outcomes.append(isinstance(error, AssertionError))
+                    else:
+                        outcomes.append(None)
+            assert outcomes[0] == outcomes[1], (actual, expected, settings, make)
