@@ -152,6 +152,7 @@ CONFIG = SimpleNamespace(
 
 _dynamo = ModuleType(f"{ROOT}._dynamo", "What scripts use of `torch._dynamo`.")
 vars(_dynamo).update(
+    is_dynamo_supported=lambda: True, is_inductor_supported=lambda: True,
     OptimizedModule=OptimizedModule, allow_in_graph=allow_in_graph, config=CONFIG, disable=disable,
     assume_constant_result=assume_constant_result, is_compiling=is_compiling, list_backends=list_backends,
     mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_static,

@@ -114,7 +114,6 @@ MODULES: dict[str, ModuleType] = {
     "types": type_names,
     "utils": utils,
     "utils._contextlib": private.contextlib,
-    "utils._foreach_utils": private._foreach_utils,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
     "utils.data": data,
@@ -146,4 +145,7 @@ def offer() -> None:
         vars(above)["__path__"] = []
     vars(nn.parallel)["__getattr__"] = late.of_room("nn.parallel")
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
+    vars(utils).setdefault("_foreach_utils", private._foreach_utils)
+    for name, module in private.OPTIMIZERS.items():
+        vars(optim).setdefault(name, module)
     vars(optim).setdefault("swa_utils", swa_utils)  # it is of optim and nn, which don't know each other

@@ -240,6 +240,20 @@ OF_OPTIMIZERS = {
 }  # fmt: skip
 
 
+# PyTorch has a module for each optimizer; here they stand together.
+OPTIMIZERS = {
+    name.lower(): _module(f"optim.{name.lower()}", __all__=[name], **{name: getattr(optim, name)})
+    for name in (
+        "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+    )
+}  # fmt: skip
+OPTIMIZERS |= {
+    "_adafactor": _module("optim._adafactor", __all__=["Adafactor"], Adafactor=optim.Adafactor),
+    "_muon": _module("optim._muon", __all__=["Muon"], Muon=optim.Muon),
+    "sparse_adam": _module("optim.sparse_adam", __all__=["SparseAdam"], SparseAdam=optim.SparseAdam),
+}
+
+
 def _group_tensors_by_device_and_dtype(
     tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False
 ) -> dict[tuple[Device, DType], tuple[list[list[Tensor | None]], list[int]]]:

@@ -431,6 +431,7 @@ def sparse_coo_tensor(
     if values is None and (size is None or indices is None):
         if indices is None and size is None:
             raise ArgumentError("sparse_coo_tensor(indices, values, size): needs places or a size")
+    if values is None and (indices is None) is not (size is None):
         shape = tuple(indices if size is None else size)
         empty = ops.zeros(0, dtype=dtype)
         return _made(
@@ -443,6 +444,8 @@ def sparse_coo_tensor(
             requires_grad,
             True,
         )
+    if indices is None:
+        raise ArgumentError("sparse_coo_tensor(indices, values, size): indices are missing")
     if values is None and not isinstance(indices, (Tensor, np.ndarray)) and isinstance(size, (tuple, list)):
         raise ArgumentError("sparse_coo_tensor(indices, values, size): values are missing")
     made = _made(sparse_coo, (indices,), values, size, dtype, device, requires_grad, bool(is_coalesced))

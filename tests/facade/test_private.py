@@ -1,5 +1,6 @@
 """What libraries import from PyTorch's private rooms, and the rooms of what is not here."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,25 @@ def test_tensors_by_device_and_dtype():
     (first, empty, third), indices = found[cpu, lamina.float32]
     assert first[0] is a and first[1] is c and not empty and third == [None, 1.0] and indices == [0, 2]
     assert group([[b]])[cpu, lamina.float64] == ([[b]], [])
+
+
+def test_modules_of_optimizers():
+    for name in (
+        "Adadelta",
+        "Adagrad",
+        "Adam",
+        "Adamax",
+        "AdamW",
+        "ASGD",
+        "LBFGS",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+    ):
+        assert getattr(import_module(f"lamina.optim.{name.lower()}"), name) is getattr(lamina.optim, name)
+    from lamina.optim._adafactor import Adafactor
+    from lamina.optim._muon import Muon
+    from lamina.optim.sparse_adam import SparseAdam
+
+    assert (Adafactor, Muon) == (lamina.optim.Adafactor, lamina.optim.Muon)
+    assert SparseAdam is lamina.optim.SparseAdam

@@ -178,6 +178,7 @@ CASES = {
     "zeros": lambda t, g: t.zeros(2, 3, layout=t.sparse_coo),
     "zeros csr": lambda t, g: t.zeros(2, 3, layout=t.sparse_csr),
     "empty size": lambda t, g: t.sparse_coo_tensor((2, 3), dtype=t.float64),
+    "empty size by name": lambda t, g: t.sparse_coo_tensor(size=(2, 3), dtype=t.float64),
     "size inferred": lambda t, g: t.sparse_coo_tensor([[0, 2], [1, 4]], [1.0, 2.0]),
     "norm": lambda t, g: g.s.norm(),
     "spdiags": lambda t, g: t.sparse.spdiags(g.d.detach(), t.tensor([0, -1, 2]), (4, 4)),
