@@ -449,3 +449,23 @@ def test_a_state_that_can_not_be_copied_changes_nothing():
     with pytest.raises(lamina.LaminaError, match="only leaves"):
         optimizer.load_state_dict(state)
     assert str(optimizer.state_dict()) == before
+
+
+@pytest.mark.parametrize("base", [optim.Optimizer, optim.Adam])
+def test_states_of_ones_own_optimizer_have_the_shapes_that_it_gave_them(base):
+    class Factored(base):
+        def __init__(self, params):
+            super().__init__(params, **({"defaults": {}} if base is optim.Optimizer else {}))
+
+        def step(self):
+            for p in self.param_groups[0]["params"]:
+                self.state[p] = {"rows": p.detach().sum(1), "exp_avg": p.detach().reshape(-1)}
+            self.state["all"] = {"calls": 1}
+
+    weight = lamina.nn.Parameter(lamina.arange(6.0).reshape(2, 3))
+    first, second = Factored([weight]), Factored([weight])
+    first.step()
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert second.state[weight]["rows"].tolist() == [3, 12]
+    assert second.state[weight]["exp_avg"].shape == (6,)
+    assert second.state["all"] == {"calls": 1}
