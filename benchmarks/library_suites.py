@@ -117,6 +117,28 @@ SUITES: dict[str, Suite] = {
             "not synthid and not test_training and not compile and not export and not flash and not tp_"
             " and not fsdp and not Integration and not test_eager_matches_sdpa_inference and not Slow",
         ),
+    # its tests ask for EINOPS_TEST_BACKENDS=numpy,torch in the environment
+    "einops": Suite(("einops/tests",)),
+    # the other files are arithmetic of manifolds, for minutes; jit.script warns, which is an error there
+    "geoopt": Suite(
+        tuple(
+            f"tests/test_{name}.py"
+            for name in ("adam", "manifold_basic", "rsgd", "sparse_adam", "tensor_api")
+        ),
+        ("-W", "default::DeprecationWarning"),
+    ),
+    "normflows": Suite(("normflows",)),
+    "opt_einsum": Suite(("opt_einsum/tests",)),
+    # a quarter of its tests; the rest runs every optimizer with every option, for an hour
+    "pytorch_optimizer": Suite(
+        ("tests/optimizers", "tests/utils"), ("--no-cov", "-k", "not sharded and not dtensor")
+    ),
+    # test_net.py takes minutes; the others ask for a network or for language models
+    "skorch": Suite(
+        tuple(
+            f"skorch/tests/test_{name}.py" for name in ("classifier", "regressor", "toy", "setter", "utils")
+        ),
+        ("--no-cov",),
     ),
 }
 

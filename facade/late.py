@@ -45,6 +45,7 @@ ROOMS = {
     "distributed.tensor.parallel.api": "distributed.tensor.parallel.plans",
     "distributed.tensor.parallel.loss": "distributed.tensor.parallel.vocabulary_loss",
     "distributed.tensor.parallel.style": "distributed.tensor.parallel.styles",
+    "functional": "facade.root_functions",
     "fx": "fx",
     "fx._symbolic_trace": "fx.tracer",
     "fx._pytree": "fx.specs",

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -68,12 +69,12 @@ ROOT = __name__.partition(".")[0]
 
 def export(
     function: Callable,
-    path: str | os.PathLike,
+    path: str | os.PathLike | None = None,
     *example: Any,
     levels: Sequence[str] | None = None,
     dynamic: Mapping[Any, Any] | None = None,
     **options: Any,
-) -> None:
+) -> Callable | None:
     """Write what `function` does on arguments of these kinds as one file.
 
     function: a traced function or module, or one to be traced.  example: its arguments; their types, shapes
@@ -89,11 +90,17 @@ def export(
     model (docs/onnx.md), one that ends in `.so` a C library (docs/c_library.md).  options: of an ONNX model
     opset, input_names and output_names, of a C library name, header and weights.
 
+    Of a plain function alone, it is that function: PyTorch's compiler is told by `@export` to keep one.
+
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's; for a
     size that can't change, and where the function does something else for sizes that `dynamic` says.  Raises
     ArgumentError, DimError for what names no size.
     """
+    if path is None:
+        if not isinstance(function, FunctionType) or levels or dynamic or options:
+            raise ArgumentError("export(function, path): path is missing, where the file is written")
+        return function
     suffix = Path(os.fsdecode(path)).suffix
     if (module := FORMATS.get(suffix)) is not None:
         if levels is not None and suffix in WITHOUT_CODE:
@@ -114,6 +121,7 @@ def export(
         file.flush()
         for arrays, expected in ((found.arrays, found.expected), *found.others()):
             _tried(file.name, arrays, expected, noise_of(graph))
+    return None
 
 
 def levels_of(levels: Sequence[str] | None) -> tuple[str, ...]:

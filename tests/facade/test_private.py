@@ -169,3 +169,25 @@ def test_modules_of_optimizers():
 
     assert (Adafactor, Muon) == (lamina.optim.Adafactor, lamina.optim.Muon)
     assert SparseAdam is lamina.optim.SparseAdam
+
+
+def test_functions_of_the_root_stand_in_functional_too():
+    from lamina.functional import F, Tensor, einsum
+
+    assert F is nn.functional and Tensor is lamina.Tensor and einsum is lamina.einsum
+    for name in lamina.functional._NAMES:
+        assert getattr(lamina.functional, name) is getattr(lamina, name)
+    with pytest.raises(AttributeError, match="no attribute 'relu'"):
+        lamina.functional.relu  # noqa: B018
+
+
+def test_export_decorates_what_pytorchs_compiler_is_to_keep():
+    class Net(nn.Module):
+        @lamina.jit.export
+        def doubled(self, x):
+            return 2 * x
+
+    assert Net().doubled(3) == 6
+    for given, settings in ((Net(), {}), (lambda x: x, {"dynamic": {"x": {0: "n"}}})):
+        with pytest.raises(TypeError, match="path is missing"):
+            lamina.jit.export(given, **settings)
