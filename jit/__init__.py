@@ -13,6 +13,7 @@ from .torchscript import (
     Attribute,
     ScriptFunction,
     ScriptModule,
+    TracerWarning,
     _overload,
     _overload_method,
     annotate,
@@ -35,7 +36,8 @@ from .viewing import show
 
 __all__ = [
     "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RefusedError", "ScriptFunction",
-    "ScriptModule", "TooManyRecordings", "TracedFunction", "_overload", "_overload_method", "annotate",
+    "ScriptModule", "TooManyRecordings", "TracedFunction", "TracerWarning", "_overload", "_overload_method",
+    "annotate",
     "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
     "mark_dynamic", "optimize_for_inference", "pure", "reset", "script", "script_if_tracing",
     "script_method", "show", "trace", "unused", "wait",

@@ -32,6 +32,10 @@ isinstance = builtins.isinstance
 ScriptModule = ScriptFunction = TracedFunction
 
 
+class TracerWarning(Warning):
+    """What programs tell `warnings` to let pass: here nothing warns of it, as guards see what it is about."""
+
+
 def annotate(the_type: Any, the_value: Any) -> Any:
     """Return the value: PyTorch's language is told its type so."""
     return the_value

@@ -1,5 +1,6 @@
 """What libraries import from PyTorch's private rooms, and the rooms of what is not here."""
 
+import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -191,3 +192,9 @@ def test_export_decorates_what_pytorchs_compiler_is_to_keep():
     for given, settings in ((Net(), {}), (lambda x: x, {"dynamic": {"x": {0: "n"}}})):
         with pytest.raises(TypeError, match="path is missing"):
             lamina.jit.export(given, **settings)
+
+
+def test_a_warning_of_tracing_is_one_that_programs_may_let_pass():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=lamina.jit.TracerWarning)
+        warnings.warn("a shape became a constant", lamina.jit.TracerWarning, stacklevel=1)
