@@ -212,7 +212,9 @@ def write(rows: dict[str, tuple[str, str]]) -> None:
     table, sections = {}, {}
     if RESULTS.exists():
         head, *parts = re.split(r"^## ", RESULTS.read_text(), flags=re.MULTILINE)
-        table = {line.split(" | ")[0][2:]: line for line in head.splitlines() if re.match(r"\| \S+ \d", line)}
+        table = {
+            line.split(" | ")[0][2:]: line for line in head.splitlines() if re.match(r"\| \S+ \| \d", line)
+        }
         sections = {part.partition("\n")[0]: part.partition("\n")[2].strip("\n") for part in parts}
     for name, (row, section) in rows.items():
         table[name], sections[name] = row, section
