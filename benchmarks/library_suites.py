@@ -56,12 +56,12 @@ SUITES: dict[str, Suite] = {
         ),
         ("--timeout=60",),
     ),
+    # its tests ask for EINOPS_TEST_BACKENDS=numpy,torch in the environment
     "einops": Suite(("einops/tests",)),
     "gpytorch": Suite(("test",), ("--timeout=120",)),
     "linear_operator": Suite(("test",), ("--timeout=120",)),
     # tests/ops, tests/distributions: 12,900 cases, which take longer than a run should
     "pyro": Suite(("tests/nn",), ("--timeout=120",)),
-    # 9,000 tests of adapters on small networks: of LoRA and what is made as it is; the other files ask a hub
     # of 19,000 tests of adapters on small networks those of LoRA's kin; the other files ask a hub
     "peft": Suite(
         (
@@ -117,8 +117,7 @@ SUITES: dict[str, Suite] = {
             "not synthid and not test_training and not compile and not export and not flash and not tp_"
             " and not fsdp and not Integration and not test_eager_matches_sdpa_inference and not Slow",
         ),
-    # its tests ask for EINOPS_TEST_BACKENDS=numpy,torch in the environment
-    "einops": Suite(("einops/tests",)),
+    ),
     # the other files take minutes, and follow a seed's numbers; jit.script warns, which is an error there
     "geoopt": Suite(
         tuple(f"tests/test_{name}.py" for name in ("adam", "rsgd", "sparse_adam", "tensor_api", "utils")),

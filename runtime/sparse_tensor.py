@@ -428,9 +428,8 @@ def sparse_coo_tensor(
     comes several times holds the sum.  is_coalesced: they ascend and come once each.  Places are checked
     always.  Raises ShapeError, DTypeError, DimError.
     """
-    if values is None and (size is None or indices is None):
-        if indices is None and size is None:
-            raise ArgumentError("sparse_coo_tensor(indices, values, size): needs places or a size")
+    if indices is None and values is None and size is None:
+        raise ArgumentError("sparse_coo_tensor(indices, values, size): needs places or a size")
     if values is None and (indices is None) is not (size is None):
         shape = tuple(indices if size is None else size)
         empty = ops.zeros(0, dtype=dtype)
