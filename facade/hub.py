@@ -84,6 +84,9 @@ def load_state_dict_from_url(url: str, *_: Any, **__: Any) -> NoReturn:
     _download(url, "download the file, and torch.load it")
 
 
+load_url = load_state_dict_from_url  # by its older name, torch.utils.model_zoo.load_url
+
+
 def download_url_to_file(url: str, dst: str, *_: Any, **__: Any) -> NoReturn:
     """Refused, with what to do instead."""
     _download(url, f"fetch it to {dst} with curl, wget or urllib.request")

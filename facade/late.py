@@ -23,6 +23,7 @@ else:  # whose module loads five more, for nothing that is used here
 ROOT = __name__.partition(".")[0]
 # By the name that is asked for: the module.
 ROOMS = {
+    "_jit_internal": "facade.jit_internal",
     "accelerator": "facade.accelerator",
     "ao": "facade.ao",
     "ao.quantization": "quantization",
@@ -69,6 +70,7 @@ ROOMS = {
     "utils.data.datapipes.iter": "facade.datapipes",
     "utils.data.datapipes.iter.combinatorics": "facade.datapipes",
     "utils.flop_counter": "facade.flop_counter",
+    "utils.model_zoo": "facade.hub",
     "utils.tensorboard": "facade.tensorboard",
     "utils.tensorboard.writer": "facade.tensorboard",
 }

@@ -59,7 +59,6 @@ MODULES: dict[str, ModuleType] = {
     "_utils": private._utils,
     "_higher_order_ops": flow,
     "_higher_order_ops.associative_scan": flow,
-    "_jit_internal": private._jit_internal,
     "amp": amp,
     "amp.autocast_mode": amp,
     "amp.grad_scaler": amp,

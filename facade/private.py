@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Optional, TypeAlias, TypeVar, Union
+from typing import Any, TypeAlias, TypeVar
 
 from .. import data, distributions, nn, optim
 from ..data import collate as collating
@@ -332,16 +332,6 @@ def show() -> str:
     return import_module(f"{__package__}.info").spelled()  # which loads much that is of no other use
 
 
-def _unchanged(fn: Callable) -> Callable:
-    """The function: what a decorator tells PyTorch's compiler of scripts changes no program that runs."""
-    return fn
-
-
-_jit_internal = _module(
-    "_jit_internal", _copy_to_script_wrapper=_unchanged, _overload=_unchanged, _overload_method=_unchanged,
-    Dict=dict, List=list, Optional=Optional, Tuple=tuple, Union=Union,
-    **{f"BroadcastingList{n}": list for n in range(1, 7)},
-)  # fmt: skip
 version = _module("version", __version__=VERSION, cuda=None, hip=None, xpu=None, git_version="", debug=False)
 config = _module(
     "__config__", show=show,

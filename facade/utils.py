@@ -6,7 +6,6 @@ from .. import data
 from ..runtime import Tensor, checkpointing, from_dlpack, recomputing
 from ..runtime.interchange import export
 from ..runtime.swapping import swap_tensors
-from . import hub
 from . import pytree as _pytree  # noqa: F401 - libraries ask for torch.utils._pytree
 
 
@@ -42,7 +41,4 @@ vars(checkpoint).update(
 deterministic = ModuleType("lamina.utils.deterministic", "Of memory that is not filled: here there is none.")
 vars(deterministic).update(fill_uninitialized_memory=True)
 
-model_zoo = ModuleType("lamina.utils.model_zoo", "The older name of `hub.load_state_dict_from_url`.")
-vars(model_zoo).update(load_url=hub.load_state_dict_from_url)
-
-__all__ = ["checkpoint", "data", "deterministic", "dlpack", "model_zoo", "swap_tensors"]
+__all__ = ["checkpoint", "data", "deterministic", "dlpack", "swap_tensors"]

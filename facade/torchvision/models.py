@@ -255,9 +255,10 @@ def _vgg(name: str, batch_norm: bool) -> Callable:
     def make(*, weights: Any = None, pretrained: bool = False, progress: bool = True, **kwargs: Any) -> VGG:
         _without(weights, pretrained)
         stages = zip((64, 128, 256, 512, 512), _STAGES[name], strict=True)
-        return VGG(
-            make_layers([x for wide, count in stages for x in (*[wide] * count, "M")], batch_norm), **kwargs
-        )
+        cfg: list[int | str] = []
+        for wide, count in stages:
+            cfg += [*[wide] * count, "M"]
+        return VGG(make_layers(cfg, batch_norm), **kwargs)
 
     make.__name__ = f"{name}_bn" if batch_norm else name
     make.__doc__ = f"{make.__name__}, without weights."

@@ -19,6 +19,7 @@ REVIEWED = {
     "distributed/fsdp/parameter_group.py": "fully sharded modules, whose forwards refuse to be recorded",
     "distributed/fsdp/sharding.py": "the same",
     "distributed/groups.py": "groups that were joined: recordings are of one `meeting.CARRIER`",
+    "distributed/rendezvous.py": "files that ranks met by, of groups that were joined",
     "distributed/tcp_store.py": "servers of stores, whose making and asking refuse to be recorded",
     "distributed/flights.py": "what nobody waits for, until MPI is through with it",
     "distributed/mpi_arrays.py": KEPT,
