@@ -1,4 +1,4 @@
-"""Answer `torch._jit_internal`: what older libraries tell PyTorch's compiler of scripts, which changes nothing."""
+"""Answer `torch._jit_internal`: what older libraries tell the compiler of scripts, which changes nothing."""
 
 from __future__ import annotations
 
