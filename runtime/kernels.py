@@ -479,10 +479,10 @@ def earn_gradients(plan: Plan) -> None:
     """
     if plan.calls < WORTH_CODE - 1 or True not in plan.floats:
         return
-    if plan.quick is not None or plan.raw_vjp is not None:
+    if (plan.quick is not None or plan.raw_vjp is not None) and not any(s[0] == "*" for s in plan.op.saves):
         plan.raw_vjp = SmallGradients(plan)
         plan.quick = None
-    elif plan.small and plan.gradients is None and plan.op.differentiable:  # of several outputs
+    elif plan.small and plan.gradients is None and plan.op.differentiable:  # several outputs, saved tuples
         plan.gradients = Gradients(plan.op, plan.types, plan.attrs, plan.outs, 2 * plan.calls)
 
 

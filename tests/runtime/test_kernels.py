@@ -306,6 +306,22 @@ def test_small_arrays_are_left_alone(counted):
     assert Plan(REGISTRY["exp"], (x._meta,), {}).kernel is np.exp
 
 
+def test_small_gradients_by_tuples_of_indices_are_the_same_once_they_have_earned_code(monkeypatch):
+    kernels.forget()
+    monkeypatch.setattr(kernels, "CALLS", 20)
+    monkeypatch.setattr(kernels, "_seen", kernels.COMPILE)
+    x = lamina.rand(3, 19, dtype=lamina.float64, requires_grad=True)
+    rows, columns, kept = lamina.tensor([2, -1, 2]), lamina.tensor([0, 1, 0]), lamina.rand(3, 19) > 0.3
+    picks = [(rows, columns), (rows,), (slice(None), columns), (kept,), (..., kept[0])]
+    for pick in picks:
+        factor = lamina.rand_like(x[pick])
+        want = np.zeros(x.shape)
+        np.add.at(want, tuple(i.numpy() if isinstance(i, lamina.Tensor) else i for i in pick), factor.numpy())
+        for _ in range(60):
+            (got,) = lamina.autograd.grad((x[pick] * factor).sum(), x)
+            np.testing.assert_allclose(got.numpy(), want, rtol=1e-15)
+
+
 def test_failure_is_told_once_and_numpy_goes_on(at_once, monkeypatch):
     def broken(self, *what):
         raise ValueError("no such register")
