@@ -337,7 +337,7 @@ def _between_ranks(call: Call) -> tuple:
     return call.run(call.values, **dims)
 
 
-@rule("solve_matrix", "cholesky_solve")
+@rule("solve_matrix", "solve_triangle", "cholesky_solve")
 def _solve(call: Call) -> tuple:
     rank = max(call.ndim(0), call.ndim(1))
     return call.run([call.aligned(0, rank), call.aligned(1, rank)])

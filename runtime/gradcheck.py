@@ -20,7 +20,7 @@ from .autograd import grad, vmap
 from .below import Asked
 from .compound import Compound, of_values
 from .creation import tensor
-from .tensor import Tensor, wrap
+from .tensor import Tensor, free, wrap
 
 
 class GradcheckError(GradError):
@@ -79,7 +79,7 @@ class _Elements:
 
 def _places(x: Tensor) -> Iterator[tuple[Any, tuple[int, ...]]]:
     """Each real number that a tensor consists of: an array of parts, and where it stands there."""
-    array: Any = of_values(x)._data
+    array: Any = free(of_values(x))
     if type(array) is Asked:
         array = _Elements(x)
     parts = [array.real, array.imag] if x._meta.dtype.is_complex else [array]

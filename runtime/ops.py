@@ -115,8 +115,8 @@ _WITHIN = frozenset((
     "pivoted_order", "pseudo_inverse", "quantize_affine", "quantized_conv1d", "quantized_conv2d",
     "quantized_linear", "reduce", "reduce_scatter", "repeat", "reshape_as", "rnn_layer",
     "rnn_layer_backward", "setitem_", "slice", "softmax_cross_entropy", "softmax_cross_entropy_grad",
-    "solve_matrix", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex", "unique_parts",
-    "unpack_int4", "unview", "view", "view_as", "view_scatter",
+    "solve_matrix", "solve_triangle", "spread_at", "trigamma", "trunc_divide", "ungather", "unindex",
+    "unique_parts", "unpack_int4", "unview", "view", "view_as", "view_scatter",
 ))  # fmt: skip
 
 

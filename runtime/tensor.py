@@ -459,7 +459,7 @@ class Tensor:
             modes.tell("foreign", "x.data, through which it may be written unseen")
         if self._storage is None:
             self._storage = Storage()
-        made = wrap(_free(self), self._meta)
+        made = wrap(free(self), self._meta)
         made._storage = Apart(self._storage)
         return made
 
@@ -479,7 +479,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same memory without history.  Writing into it counts as writing into this tensor."""
-        made = wrap(_free(self), self._meta)
+        made = wrap(free(self), self._meta)
         made._storage = _shared(self)
         if modes.CHANGED:
             modes.tell("detached", made)
@@ -698,7 +698,7 @@ def _shared(x: Tensor) -> Storage:
     return found
 
 
-def _free(x: Tensor) -> np.ndarray:
+def free(x: Tensor) -> np.ndarray:
     """A tensor's array, for one that knows of no view: NumPy guards what `expand` made also where nothing is
     repeated."""
     data = x._data

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import DTypeError, ShapeError
+import numpy as np
+
+from ..errors import DTypeError, LinAlgError, ShapeError
 from ..op import define
 from ..sample import Operand, Sample
 from ..shapes import broadcast_shapes, common_device
@@ -44,7 +46,7 @@ _APART: dict[str, Any] = {  # elements of a factor can't be moved one by one: se
 def bind_cholesky_inverse(L, upper=False):
     """Invert A, given its Cholesky factor.  Shapes: [..., n, n] -> the same.
 
-    Raises ShapeError, DTypeError.
+    Raises ShapeError, DTypeError, LinAlgError if the factor is singular.
     """
     return (L,), {"upper": bool(upper)}
 
@@ -54,11 +56,17 @@ def _infer_inverse(L: Type, *, upper: bool) -> Type:
     return L
 
 
+def _inverse_reference(L: np.ndarray, *, upper: bool) -> np.ndarray:
+    if not np.diagonal(L, 0, -2, -1).all():
+        raise LinAlgError("cholesky_inverse(L): L is singular: a zero stands on its diagonal")
+    return _solved(identity_like(L), L, upper)
+
+
 cholesky_inverse = define(
     "cholesky_inverse",
     bind=bind_cholesky_inverse,
     infer=_infer_inverse,
-    reference=lambda L, *, upper: _solved(identity_like(L), L, upper),
+    reference=_inverse_reference,
     grad=lambda g, L, out, upper: _through(L, out @ g @ out, upper),
     samples=lambda: [
         Sample((_factor(*shape),), {"upper": upper}, differentiable=shape == (1, 1))

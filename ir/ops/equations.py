@@ -25,11 +25,11 @@ from .linalg import (
     LAPACK,
     SQUARE,
     factored,
+    infer_solve,
     linalg_cholesky,
     linalg_det,
     linalg_inv,
     linalg_slogdet,
-    solve_matrix,
 )
 from .math import log
 from .matmul import chain_matmul, matmul
@@ -350,17 +350,69 @@ def linalg_lstsq(A, B, rcond=None, *, driver=None):
 # ---- triangles
 
 
+def bind_solve_triangle(A, B, *, upper):
+    """Solve A @ X = B, where A has zeros below its diagonal, or above it unless `upper`.
+
+    Zeros on the diagonal are divided by, as other numbers are.
+    Shapes: [..., n, n], [..., n, k] -> [..., n, k].
+    """
+    return (A, B), {"upper": bool(upper)}
+
+
+def solve_triangle_reference(A: np.ndarray, B: np.ndarray, *, upper: bool) -> np.ndarray:
+    """LAPACK's solver permutes no row of an upper triangle: what is left of it is substitution."""
+    if not upper:  # an upper one, seen from its other corner
+        turned = solve_triangle_reference(A[..., ::-1, ::-1], B[..., ::-1, :], upper=True)
+        return np.ascontiguousarray(turned[..., ::-1, :])
+    if np.diagonal(A, 0, -2, -1).all():
+        return np.linalg.solve(A, B)
+    batch = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    out = np.array(np.broadcast_to(B, batch + B.shape[-2:]))
+    with np.errstate(all="ignore"):
+        for i in range(A.shape[-1] - 1, -1, -1):
+            out[..., i, :] /= A[..., i, i, None]
+            out[..., :i, :] -= A[..., :i, i, None] * out[..., i, None, :]
+    return out
+
+
+solve_triangle = define(
+    "solve_triangle",
+    complex="analytic",
+    bind=bind_solve_triangle,
+    reference=solve_triangle_reference,
+    infer=lambda A, B, *, upper: infer_solve(A, B),
+    grad=(
+        lambda g, A, out, upper: -(solve_triangle(A.mT, g, upper=not upper) @ out.mT),
+        lambda g, A, upper: solve_triangle(A.mT, g, upper=not upper),
+    ),
+    lower=LAPACK,
+    samples=lambda: [
+        sample((0, 0), (0, 2), upper=True),
+        sample((1, 1), (1, 2), upper=False),
+        sample((2, 1, 1), (1, 3), upper=True),
+    ],
+    inapplicable=SQUARE,
+    dtypes="float",
+    method=False,
+)
+
+
 @composite(method=False)
 def linalg_solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     """Solve A @ X = B (left=False: X @ A = B) for a triangular A, of which only that triangle is read.
 
-    unitriangular: its diagonal counts as ones.  Shapes: [..., n, n], [..., n, k] -> [..., n, k].
+    A zero on the diagonal makes infinities and NaN, and no error.  unitriangular: it counts as ones.
+    Shapes: [..., n, n], [..., n, k] -> [..., n, k].
     """
     above = 1 if unitriangular else 0
     triangle = triu(A, above) if upper else tril(A, -above)
     if unitriangular:
         triangle = triangle + diag_embed(ones_like(diagonal(triangle, 0, -2, -1)))
-    return solve_matrix(triangle, B) if left else solve_matrix(triangle.mT, B.mT).mT
+    return (
+        solve_triangle(triangle, B, upper=upper)
+        if left
+        else solve_triangle(triangle.mT, B.mT, upper=not upper).mT
+    )
 
 
 class TriangularSolution(NamedTuple):

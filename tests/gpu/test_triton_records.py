@@ -35,7 +35,7 @@ ON_HOST = """
     linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp linalg_qr linalg_slogdet linalg_svd
     median_all median_dim mode nanmedian_all nextafter pivoted_order pseudo_inverse random_binomial
     random_dirichlet random_gamma random_multinomial random_permutation random_poisson
-    random_von_mises real searchsorted solve_matrix sort special_airy_ai special_bessel_j0
+    random_von_mises real searchsorted solve_matrix solve_triangle sort special_airy_ai special_bessel_j0
     special_bessel_j1 special_bessel_y0 special_bessel_y1 special_chebyshev_polynomial_t
     special_chebyshev_polynomial_u special_chebyshev_polynomial_v special_chebyshev_polynomial_w
     special_erfcx special_hermite_polynomial_h special_hermite_polynomial_he special_i0e special_i1

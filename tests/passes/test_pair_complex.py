@@ -32,7 +32,7 @@ HOST = set(
     "linalg_cholesky linalg_det linalg_eig linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp "
     "linalg_qr linalg_slogdet linalg_svd log10 log1p log2 logaddexp logcumsumexp logsumexp "
     "linear_recurrence pow prod pseudo_inverse rms_norm rsqrt scatter_reduce "
-    "sigmoid silu sinc solve_matrix tan".split()
+    "sigmoid silu sinc solve_matrix solve_triangle tan".split()
 )
 
 

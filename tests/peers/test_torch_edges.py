@@ -52,6 +52,11 @@ def with_gradient(T: Any) -> Any:
     return y
 
 
+def singular(T: Any) -> Any:
+    """A singular matrix and one that isn't."""
+    return T.tensor([[[1.0, 2.0], [0.0, 0.0]], [[1.0, 2.0], [3.0, 4.0]]])
+
+
 def copied(T: Any) -> list:
     base = x(T).clone()
     return deepcopy([base, base.view(3, 2)])
@@ -225,6 +230,19 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "the running sum of real parts": lambda T: T.cumsum(c(T), 0, dtype=T.float32),
     "cumsum in another dtype than out": lambda T: T.cumsum(x(T), 0, dtype=T.float64, out=none(T, "float32")),
     "zeros in another dtype than out": lambda T: T.zeros(2, dtype=T.float64, out=none(T, "float32")),
+    "an upper triangle with a zero": lambda T: T.linalg.solve_triangular(
+        singular(T).triu(), x(T).mT[:2], upper=True
+    ),
+    "a lower triangle of zeros": lambda T: T.linalg.solve_triangular(
+        T.zeros(2, 2), T.ones(2, 1), upper=False
+    ),
+    "a singular triangle from the right": lambda T: T.linalg.solve_triangular(
+        singular(T).tril(), x(T)[:, :2], upper=False, left=False
+    ),
+    "factors of singular matrices": lambda T: T.linalg.lu_solve(
+        *T.linalg.lu_factor_ex(singular(T))[:2], T.ones(2, 1)
+    ),
+    "the inverse by a singular factor": lambda T: T.cholesky_inverse(singular(T)[0].mT),
     "tril into doubles": lambda T: T.tril(x(T), out=none(T, "float64")),
 }
 

@@ -110,6 +110,7 @@ SPELLED: dict[str, Callable] = {
     "nanmedian_all": torch.nanmedian,
     "softmax_cross_entropy": _cross_entropy,
     "solve_matrix": torch.linalg.solve,
+    "solve_triangle": torch.linalg.solve_triangular,
     "trigamma": lambda x: torch.polygamma(1, x),
     "trunc_divide": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
     "unfold": torch.Tensor.unfold,

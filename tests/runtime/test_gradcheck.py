@@ -85,6 +85,11 @@ def test_complex_outputs_are_told_by_their_parts():
         gradcheck(hooked(lambda g: g * 1.5), z)
 
 
+def test_inputs_that_were_expanded_along_nothing():
+    x = lamina.eye(2, dtype=lamina.float64).expand(1, -1, -1).requires_grad_()
+    assert gradcheck(lambda x: x * x, x)
+
+
 def test_what_can_not_be_checked_is_refused():
     x = doubles(1.0)
     with pytest.raises(ValueError, match="at least one input tensor to require gradient"):

@@ -21,7 +21,7 @@ refused(
     "ONNX has no factorisations of matrices",
     "cholesky_inverse", "cholesky_solve", "geqrf", "indefinite_minor", "ldl_parts", "ldl_solved",
     "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_lu_factor", "linalg_qr",
-    "linalg_slogdet", "linalg_svd", "pseudo_inverse", "solve_matrix",
+    "linalg_slogdet", "linalg_svd", "pseudo_inverse", "solve_matrix", "solve_triangle",
 )  # fmt: skip
 refused(
     "ONNX has no such special function",
