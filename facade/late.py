@@ -50,6 +50,7 @@ ROOMS = {
     "fx": "fx",
     "fx._symbolic_trace": "fx.tracer",
     "fx._pytree": "fx.specs",
+    "futures": "facade.futures",
     "hub": "facade.hub",
     "jit": "jit",
     "jit.annotations": "facade.annotations",

@@ -1,5 +1,7 @@
 """Functions and switches at the root of the package against PyTorch's."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is the peer here: pip install lamina[peers]")
@@ -157,3 +159,45 @@ def test_what_linear_algebra_cannot_do(call):
         with pytest.raises(T.linalg.LinAlgError, match="singular|positive-definite|converge") as found:
             call(T)
         assert found.type is T._C._LinAlgError and isinstance(found.value, RuntimeError)
+
+
+def futures_used(futures) -> list:
+    """What is said and called of futures that are set, fail, and are waited for together."""
+    said: list = []
+
+    def told(call) -> None:
+        try:
+            said.append(call())
+        except Exception as error:
+            said.append((RuntimeError if isinstance(error, RuntimeError) else type(error), str(error)[:60]))
+
+    first, failed, late = futures.Future(), futures.Future(), futures.Future[int]()
+    doubled = first.then(lambda f: said.append("then") or f.wait() * 2)
+    first.add_done_callback(lambda f: said.append(f.value()))
+    told(first.done)
+    first.set_result(3)
+    told(doubled.wait)
+    told(lambda: first.set_result(4))
+    failed.set_exception(ValueError("x"))
+    told(failed.wait)
+    told(failed.then(lambda f: f.value()).wait)
+    every, together = futures.collect_all([late, failed]), futures.collect_all([first, late])
+    told(every.done)
+    late.set_result(5)
+    told(every.wait)
+    told(lambda: [f.value() for f in together.wait()])
+    told(lambda: futures.wait_all([first, late]))
+    told(lambda: futures.wait_all([late, failed]))
+    told(futures.collect_all([]).wait)
+    return said
+
+
+def test_futures_are_set_and_followed_as_pytorchs():
+    import torch.futures
+
+    import lamina.futures
+
+    assert futures_used(lamina.futures) == futures_used(torch.futures)
+    later = lamina.futures.Future()
+    threading.Timer(0.05, lambda: later.set_result("there")).start()
+    assert later.wait() == "there"
