@@ -17,9 +17,9 @@ from ..ir.dtypes import DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
 from ..ir.types import Device
 from ..nn import functional, init
-from ..nn.hooks import RemovableHandle
 from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
 from ..runtime import random as draws
+from ..runtime.methods import RemovableHandle
 from .absent import kind
 from .torch_version import VERSION
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError
 from ..runtime import Tensor
 from ..runtime.function import Function
+from ..runtime.methods import RemovableHandle
 from .members import Tracked
 
 if TYPE_CHECKING:
     from .module import Module
-
-_numbers = count()
 
 
 class Hook(NamedTuple):
@@ -26,39 +24,6 @@ class Hook(NamedTuple):
     with_kwargs: bool = False
     always_call: bool = False
     with_module: bool = True
-
-
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away, as does leaving a `with` block.
-
-    A program makes them of dicts of its own, where it enters a hook by `id`; extra_dict: another dict, or
-    several, that have something by the same id.
-    """
-
-    def __init__(self, hooks_dict: MutableMapping[int, Any], *, extra_dict: Any = None):
-        self.hooks, self.id = hooks_dict, next(_numbers)
-        self._beside = [extra_dict] if isinstance(extra_dict, MutableMapping) else list(extra_dict or ())
-
-    def within(self, hooks: MutableMapping[int, Any]) -> RemovableHandle:
-        """The handle of the same hook in a copy of the hooks."""
-        made = RemovableHandle(hooks)
-        made.id = self.id
-        return made
-
-    def hooks_dict_ref(self) -> MutableMapping[int, Any]:
-        """Where the hook is entered as long as it is not removed."""
-        return self.hooks
-
-    def remove(self) -> None:
-        """Take the hook away; a second time does nothing."""
-        for each in (self.hooks, *self._beside):
-            each.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
 
 
 def add(hooks: dict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableHandle:

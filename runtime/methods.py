@@ -6,7 +6,8 @@ Importing this module hangs them on `Tensor`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from itertools import count
 from math import prod
 from types import FunctionType
 from typing import Any
@@ -247,8 +248,44 @@ def _backward(self: Tensor, gradient=None, retain_graph=None, create_graph=False
     autograd.backward(self, gradient, retain_graph, create_graph, inputs)
 
 
-class Handle:
-    """What registering a hook returns; `remove()` takes the hook away again."""
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away, as does leaving a `with` block.
+
+    A program makes them of dicts of its own, where it enters a hook by `id`; extra_dict: another dict, or
+    several, that have something by the same id.
+    """
+
+    def __init__(self, hooks_dict: MutableMapping[int, Any], *, extra_dict: Any = None):
+        self.hooks, self.id = hooks_dict, next(_numbers)
+        self._beside = [extra_dict] if isinstance(extra_dict, MutableMapping) else list(extra_dict or ())
+
+    def within(self, hooks: MutableMapping[int, Any]) -> RemovableHandle:
+        """The handle of the same hook in a copy of the hooks."""
+        made = RemovableHandle(hooks)
+        made.id = self.id
+        return made
+
+    def hooks_dict_ref(self) -> MutableMapping[int, Any]:
+        """Where the hook is entered as long as it is not removed."""
+        return self.hooks
+
+    def remove(self) -> None:
+        """Take the hook away; a second time does nothing."""
+        for each in (self.hooks, *self._beside):
+            each.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+_numbers = count()
+
+
+class Handle(RemovableHandle):
+    """The handle of a hook in a list: of a tensor, a node of history, an optimizer."""
 
     def __init__(self, hooks: list[Callable], hook: Callable):
         self._hooks, self._hook = hooks, hook

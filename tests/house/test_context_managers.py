@@ -88,7 +88,7 @@ REVIEWED = {
     ("jit/targets.py", "compiler"): "there is no state but the Compiler's",
     ("runtime/triton_compiler.py", "Compiler"): "entering changes nothing; helpers end with their input",
     ("runtime/methods.py", "Handle"): "entering changes nothing; the hook was hung before",
-    ("nn/hooks.py", "RemovableHandle"): "entering changes nothing; the hook was hung before",
+    ("runtime/methods.py", "RemovableHandle"): "entering changes nothing; the hook was hung before",
     ("nn/utils/parametrize.py", "cached"): "an interrupt comes where it yields, within its try",
     ("nn/sdp_kernels.py", "sdpa_kernel"): "there is no state",
     ("runtime/cuda/executable.py", "_named"): "there is no state",

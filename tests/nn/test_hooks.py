@@ -112,3 +112,21 @@ def test_backward_hook_twice_differentiable():
     assert g.item() == 4.0 * 2 * 3.0  # (dy/d(x^2))^2 * 2 x
     (h,) = lamina.autograd.grad(g, x)
     assert h.item() == 8.0
+
+
+def test_every_hook_has_a_handle_of_one_class_which_libraries_make_of_their_own_tables():
+    x = lamina.ones(2, requires_grad=True)
+    step = lamina.optim.SGD([x], 0.1)
+    handles = [
+        x.register_hook(lambda g: g),
+        (x * 1).grad_fn.register_hook(lambda *_: None),
+        step.register_step_post_hook(lambda *_: None),
+        nn.Linear(1, 1).register_forward_hook(lambda *_: None),
+    ]
+    assert all(isinstance(handle, lamina.utils.hooks.RemovableHandle) for handle in handles)
+    table = {}
+    handle = lamina.utils.hooks.RemovableHandle(table)
+    table[handle.id] = print
+    with handle:
+        assert table
+    assert not table
