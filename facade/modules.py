@@ -97,6 +97,7 @@ MODULES: dict[str, ModuleType] = {
     "nn.parameter": nn.parameter,
     "nn.parallel": nn.parallel,
     "nn.parallel.distributed": nn.parallel,
+    "nn.parallel.scatter_gather": nn.parallel,
     "nn.utils.clip_grad": nn.utils.clip,
     "nn.utils.convert_parameters": nn.utils.vector,
     "optim.swa_utils": swa_utils,

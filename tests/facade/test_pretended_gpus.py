@@ -206,6 +206,17 @@ twin = copy.deepcopy(net)
 losses = train("cuda", nn.DataParallel(net.cuda(), device_ids=[0, 1]))
 assert losses == train("cpu", twin) and losses[-1] < 0.9 * losses[0], losses
 
+from lamina.nn.parallel.scatter_gather import gather, scatter, scatter_kwargs
+
+batch = {"x": torch.arange(5.0), "y": (torch.ones(5, 2), [torch.zeros(5)]), "n": 3}
+parts = scatter(batch, [0, 1])
+assert [p["x"].tolist() for p in parts] == [[0.0, 1.0, 2.0], [3.0, 4.0]] and parts[1]["n"] == 3
+assert [p["y"][0].shape for p in parts] == [(3, 2), (2, 2)] and type(parts[0]["y"][1]) is list
+assert scatter_kwargs((), {"x": batch["x"]}, [0, 1])[0] == ((), ())
+joined = gather([{"x": p["x"], "y": p["y"]} for p in parts], "cuda:0")
+assert joined["x"].equal(batch["x"]) and joined["y"][0].shape == (5, 2)
+assert gather([torch.tensor(1.0), torch.tensor(2.0)], 0).tolist() == [1.0, 2.0]
+
 class Doubled(torch.autograd.Function):
     @staticmethod
     @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
