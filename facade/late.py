@@ -82,6 +82,7 @@ FUNCTIONS = {
     "autograd.kineto_available": "profiler",
     "nn.parallel.DistributedDataParallel": "distributed.data_parallel",
     "utils.summary": "facade.summary",
+    "Future": "facade.futures",
     "PyTorchFileReader": "facade.absent",
     "ScriptModule": "jit",
     "_foreach_": "facade.foreach",
