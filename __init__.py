@@ -30,7 +30,7 @@ from .facade.amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .facade.compiler import _dynamo, compile
 from .facade.late import __getattr__  # the compiler, and ops entered later
 from .facade.names import *  # noqa: F403 - what PyTorch's module has besides ops
-from .facade.private import _utils, storage, version
+from .facade.private import _tensor_str, _utils, storage, version
 from .facade.private import config as __config__
 from .facade.root import *  # noqa: F403 - and what is made of ops and modules
 from .facade.settings import *  # noqa: F403 - and what programs tell the process

@@ -76,7 +76,10 @@ PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors
 # By their names below `torch`: what is not built of what processes do together.
 DISTRIBUTED = {
     f"distributed.{name}": _room(f"distributed.{name}", _LATER, *names, **offered)
-    for name, names, offered in (("elastic", (), {}),)
+    for name, names, offered in (
+        ("elastic", (), {}),
+        ("rpc", ("RRef", "TensorPipeRpcBackendOptions", "WorkerInfo"), {"is_available": _no}),
+    )
 }
 
 _TRACE = "jit.export(f, inputs, path) writes a traced function, with its kernels"

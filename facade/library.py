@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
-from ..runtime import Tensor, is_grad_enabled, no_grad, ops
+from ..runtime import Tensor, is_grad_enabled, no_grad, ops, sparse_functions
 from ..runtime.function import Function
 from ..runtime.trees import flatten
 from ._C import DelayedError
@@ -153,6 +153,29 @@ class _Packet:
 _defined: dict[str, dict[str, Any]] = {}
 
 
+def _to_copy(x: Any, **kwargs: Any) -> Any:
+    """A copy of a tensor, of another dtype, on another device or in another order where one is named."""
+    return x.to(**{key: value for key, value in kwargs.items() if value is not None}, copy=True)
+
+
+# By the names that operators have below gradients.
+_BELOW: dict[str, Callable] = {
+    "alias": lambda x: x.view_as(x),
+    "_to_copy": _to_copy,
+    "_pin_memory": lambda x, device=None: x.pin_memory(),
+    "_sparse_addmm": sparse_functions.addmm,
+    "_sparse_mm_reduce_impl": lambda a, b, reduce: (sparse_functions.mm(a, b, reduce), None),
+}
+
+
+def _of_aten(name: str) -> Callable | None:
+    """Lamina's operator of a name in `aten`: a function, or a method (`add_`, `detach`)."""
+    if name.startswith("_"):
+        return _BELOW.get(name)
+    found = getattr(ops, name, None) or _BELOW.get(name) or vars(Tensor).get(name)
+    return found if callable(found) else None
+
+
 class _Space(ModuleType):
     """What `torch.ops.space` holds: a program's operators; in `aten`, Lamina's by their names."""
 
@@ -160,7 +183,7 @@ class _Space(ModuleType):
         space = self.__name__.rpartition(".")[2]
         if name in _defined.get(space, {}):
             made = _Packet(name, _defined[space][name])
-        elif space == "aten" and not name.startswith("_") and callable(op := getattr(ops, name, None)):
+        elif space == "aten" and (op := _of_aten(name)) is not None:
             made = _Packet(name, op)
         else:
             raise AttributeError(f"'_OpNamespace' '{space}' object has no attribute '{name}'")

@@ -54,6 +54,7 @@ _FAMILIES = (
 MODULES: dict[str, ModuleType] = {
     "_C": _C,
     "__config__": private.config,
+    "_tensor_str": private._tensor_str,
     "__future__": future,
     "_dynamo": compiler._dynamo,
     "_utils": private._utils,
@@ -130,12 +131,16 @@ MODULES: dict[str, ModuleType] = {
 }
 
 
+# Those that have the modules below them as attributes, too.
+_ABOVE = {"distributions": distributions, "nn": nn, "amp": amp, "utils": utils, "utils.data": data}
+
+
 def offer() -> None:
     """Let `import lamina.utils.data` find these modules: Python looks among the loaded ones first."""
     for name, module in MODULES.items():
         sys.modules.setdefault(f"{ROOT}.{name}", module)
         parent, _, leaf = name.rpartition(".")
-        above = {"distributions": distributions, "nn": nn, "amp": amp, "utils": utils}.get(parent)
+        above = _ABOVE.get(parent)
         if above is not None and not hasattr(above, leaf):
             setattr(above, leaf, module)
     private.add()

@@ -17,7 +17,16 @@ from ..ir.dtypes import DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
 from ..ir.types import Device
 from ..nn import functional, init
-from ..runtime import Tensor, get_num_threads, is_grad_enabled, memory_view, modes, ops, set_grad_enabled
+from ..runtime import (
+    Tensor,
+    get_num_threads,
+    is_grad_enabled,
+    memory_view,
+    modes,
+    ops,
+    printing,
+    set_grad_enabled,
+)
 from ..runtime import random as draws
 from ..runtime.methods import RemovableHandle
 from .absent import kind
@@ -324,6 +333,30 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 _utils = _module(
     "_utils", _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
+)  # fmt: skip
+
+
+class _PrintOptions:
+    """How tensors print, as attributes that may be set."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(printing.current(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kept = {"sci_mode": printing.current().sci_mode}
+        printing.set_printoptions(**{**kept, name: value})
+
+    def __repr__(self) -> str:
+        return repr(printing.current())
+
+
+def _add_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    return printing.noted(text, suffixes, printing.current().linewidth, force_newline, indent) + ")"
+
+
+_tensor_str = _module(
+    "_tensor_str", PRINT_OPTS=_PrintOptions(), set_printoptions=printing.set_printoptions,
+    _tensor_str=printing.elements, _add_suffixes=_add_suffixes,
 )  # fmt: skip
 
 

@@ -196,12 +196,25 @@ def spelled(x: Tensor, past: str | None = "") -> str:
     if kind.dtype not in plain:
         notes.append(f"dtype={kind.dtype}")
     past = history(x) if past == "" else past
-    return _noted(prefix + values, [*notes, *([past] if past else [])], options.linewidth) + ")"
+    return noted(prefix + values, [*notes, *([past] if past else [])], options.linewidth) + ")"
 
 
-def _noted(text: str, notes: list[str], linewidth: int, break_first: bool = False) -> str:
+def current() -> Options:
+    """The options that tensors print by."""
+    return _options
+
+
+def elements(x: Tensor, indent: int) -> str:
+    """A tensor's elements as text, whose lines stand behind so many spaces."""
+    if modes.CHANGED:
+        modes.tell("refuse", "a tensor was turned into text")
+    return _values(on_host(x._data), indent, _options) if x._data.size else "[]"
+
+
+def noted(
+    text: str, notes: list[str], linewidth: int, break_first: bool = False, indent: int = len("tensor(")
+) -> str:
     """The text with notes behind it, wrapped; break_first: the first stands on a line of its own."""
-    indent = len("tensor(")
     used = len(text) - text.rfind("\n") + 1
     for note in notes:
         if break_first or used + len(note) + 2 > linewidth:
@@ -239,7 +252,7 @@ def spelled_parts(
     past = history(x)
     notes = [*notes, f"layout=lamina.{layout}", *([past] if past else [])]
     text = "tensor(" + (",\n" + " " * len("tensor(")).join(lines)
-    return _noted(text, notes, options.linewidth, break_first) + ")"
+    return noted(text, notes, options.linewidth, break_first) + ")"
 
 
 def _repr(self: Tensor, *, tensor_contents: str | None = None) -> str:

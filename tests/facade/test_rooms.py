@@ -215,3 +215,32 @@ def test_scans_of_what_is_associative():
     lamina.testing.assert_close(state, lamina.tensor(expected))
     with pytest.raises(ValueError, match="same size along dim"):
         scan(lambda a, b: a, (x, x[:, :2]), 1)
+
+
+# ---- what libraries of graphs import -----------------------------------------------------------------------
+def test_names_below_gradients_are_operators():
+    aten, x = lamina.ops.aten, lamina.tensor([1.0, 2.0])
+    assert aten._to_copy.default(x, dtype=lamina.float64, device=None).dtype is lamina.float64
+    assert aten._to_copy(x).data_ptr() != x.data_ptr() == aten.alias(x).data_ptr()
+    assert aten.add_.Tensor(x, 1) is x and x.tolist() == [2.0, 3.0] and not aten.detach(x).requires_grad
+    eye = lamina.eye(2).to_sparse_csr()
+    assert aten._sparse_addmm.default(x[:, None], eye, x[:, None], beta=2).tolist() == [[6.0], [9.0]]
+    assert aten._sparse_mm_reduce_impl.default(eye, x[:, None], "sum")[0].tolist() == [[2.0], [3.0]]
+    assert not hasattr(aten, "_no_such") and not hasattr(aten, "no_such")
+
+
+def test_a_method_is_marked_to_be_compiled():
+    assert lamina.jit.export(print) is print
+
+
+def test_remote_calls_are_absent_and_say_so():
+    from lamina.distributed import rpc
+
+    assert not rpc.is_available() and not hasattr(rpc, "api")
+    with pytest.raises(AttributeError, match="not built"):
+        rpc.init_rpc("worker")
+
+
+def test_modules_below_are_attributes():
+    assert lamina.utils.data.sampler.Sampler is lamina.utils.data.Sampler
+    assert lamina.utils.hooks.RemovableHandle

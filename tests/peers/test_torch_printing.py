@@ -155,3 +155,26 @@ def test_views_and_formats():
     for x in (ours, theirs):
         with pytest.raises(TypeError):
             f"{x:.3f}"
+
+
+def test_what_classes_of_tensors_print_by():
+    """The pieces that libraries put the text of their own tensors together from."""
+
+    def texts(T):
+        pieces, rows = T._tensor_str, T.arange(40.0).reshape(2, 20)
+        T._tensor_str.PRINT_OPTS.precision = 2
+        try:
+            return [
+                pieces._tensor_str(rows, 7),
+                pieces._tensor_str(T.empty(0, 2), 7),
+                pieces._tensor_str(T.tensor(1.23456), 0),
+                pieces._add_suffixes(
+                    "Edges(" + pieces._tensor_str(rows[0], 6), ["a=1", "b=" + "2" * 70], 6, False
+                ),
+                pieces._add_suffixes("Edges([1]", ["a=1"], 6, True),
+                str(pieces.PRINT_OPTS.linewidth),
+            ]
+        finally:
+            T.set_printoptions(profile="default")
+
+    assert texts(lamina) == texts(torch)
