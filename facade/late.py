@@ -86,6 +86,7 @@ FUNCTIONS = {
     "PyTorchFileReader": "facade.absent",
     "ScriptModule": "jit",
     "_foreach_": "facade.foreach",
+    "_convert_indices_from_": "facade.segments",
     "_segment_reduce": "facade.segments",
     "segment_reduce": "facade.segments",
     "install_as_torch": "facade.playing",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, nan, prod
 from typing import Any
 
+from ..ir.dtypes import int32, int64
 from ..ir.errors import ArgumentError, ArgumentValueError, ShapeError
 from ..runtime import Tensor, ops
 from ..runtime.levels import has_values
@@ -80,3 +81,32 @@ __all__ = ["_segment_reduce", "segment_reduce"]
 
 refusing_names(globals(), __name__)
 _segment_reduce = segment_reduce
+
+
+def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
+    """Where each of `size` lines begins among sorted numbers of lines, and where the last ends.
+
+    Shapes: [n] -> [size + 1].
+    """
+    lines = ops.arange(size + 1, device=input.device).to(input.dtype)
+    return ops.searchsorted(input.contiguous(), lines, out_int32=out_int32)
+
+
+def _convert_indices_from_csr_to_coo(
+    crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False
+) -> Tensor:
+    """The number of its line for each element, over its column; transpose: below it.
+
+    Shapes: crow_indices [..., m + 1], col_indices [..., n] -> [2, n]; of batches [b + 2, ...], each element's
+    batch above them.
+    """
+    *batch, ends = crow_indices.shape
+    lines = ops.arange(ends - 1, device=crow_indices.device)
+    counts = ops.diff(crow_indices.long(), dim=-1).reshape(-1)
+    rows = ops.repeat_interleave(lines.repeat(prod(batch)), counts)
+    found = [col_indices.reshape(-1), rows] if transpose else [rows, col_indices.reshape(-1)]
+    if batch:
+        places = ops.unravel_index(ops.arange(prod(batch)), tuple(batch))
+        each = col_indices.shape[-1]
+        found = [*(ops.repeat_interleave(place, each) for place in places), *found]
+    return ops.stack([x.to(int32 if out_int32 else int64) for x in found])

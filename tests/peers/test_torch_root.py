@@ -201,3 +201,16 @@ def test_futures_are_set_and_followed_as_pytorchs():
     later = lamina.futures.Future()
     threading.Timer(0.05, lambda: later.set_result("there")).start()
     assert later.wait() == "there"
+
+
+def test_numbers_of_lines_are_made_where_they_begin_and_back():
+    def found(T):
+        rows, columns = T.tensor([0, 0, 2, 4]), T.tensor([3, 1, 0, 2])
+        begins = T._convert_indices_from_coo_to_csr(rows, 6)
+        back = T._convert_indices_from_csr_to_coo(begins, columns)
+        small = T._convert_indices_from_coo_to_csr(rows.int(), 5, out_int32=True)
+        turned = T._convert_indices_from_csr_to_coo(small, columns.int(), out_int32=True, transpose=True)
+        none = T._convert_indices_from_coo_to_csr(rows[:0], 2)
+        return [(x.tolist(), str(x.dtype).rpartition(".")[2]) for x in (begins, back, small, turned, none)]
+
+    assert found(lamina) == found(torch)
