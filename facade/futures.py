@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ..ir.errors import StateError
+from ..ir.locks import fork_safe_lock
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -22,7 +23,7 @@ class Future(Generic[T]):
     """
 
     def __init__(self, *, devices: Sequence[Any] | None = None):
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(fork_safe_lock())
         self._value: T | None = None
         self._error: BaseException | None = None
         self._done = False
@@ -108,7 +109,7 @@ class Future(Generic[T]):
 def collect_all(futures: list[Future]) -> Future[list[Future]]:
     """A future of all of these, which is done once each is; it raises what the first of them raised."""
     made: Future[list[Future]] = Future()
-    missing, lock = [len(futures)], threading.Lock()
+    missing, lock = [len(futures)], fork_safe_lock()
 
     def complete() -> None:
         failed = next((error for f in futures if (error := f._error) is not None), None)

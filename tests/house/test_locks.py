@@ -21,6 +21,7 @@ REVIEWED = {
     ("runtime/cuda/pinned.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
     ("runtime/cuda/allocator.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
     ("runtime/cuda/machine.py", "__init__"): "CUDA refuses in a child of a process that had begun it",
+    ("facade/futures.py", "__init__"): "a Condition of a lock that fork_safe_lock made",
     ("distributed/store.py", "__init__"): "a Condition of a lock that fork_safe_lock made",
     ("distributed/pmi_server.py", "__init__"): "a process of its own, which never forks",
     ("jit/trace.py", "__init__"): "_in_child makes it new",

@@ -70,3 +70,21 @@ def test_places_that_are_no_numbers(mode, padding_mode):
         settings = {"mode": mode, "padding_mode": padding_mode, "align_corners": False}
         found.append(library.nn.functional.grid_sample(image, library.tensor(places), **settings).numpy())
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_what_is_repeated_lies_in_the_order_of_its_dims():
+    def strides(T):
+        row, turned = T.arange(3).view(1, -1), T.arange(6).view(2, 3).t()
+        return [
+            tuple(x.stride())
+            for x in (
+                row.repeat(4, 1),
+                row.repeat(1, 1),
+                turned.repeat(2, 2),
+                turned.repeat(1, 1),
+                row.repeat(2, 1, 1),
+            )
+        ]
+
+    assert strides(lamina) == strides(torch)
+    assert lamina.arange(3).view(1, -1).repeat(4, 1).view(-1).shape == (12,)
