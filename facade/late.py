@@ -59,6 +59,7 @@ ROOMS = {
     "multiprocessing": "facade.multiprocessing",
     "onnx": "exchange.onnx",
     "nn.attention.flex_attention": "facade.attention",
+    "nn.parallel.scatter_gather": "nn.parallel",
     "planning": "planning",
     "profiler": "profiler",
     "quantization": "quantization",

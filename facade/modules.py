@@ -54,7 +54,6 @@ _FAMILIES = (
 MODULES: dict[str, ModuleType] = {
     "_C": _C,
     "__config__": private.config,
-    "_tensor_str": private._tensor_str,
     "__future__": future,
     "_dynamo": compiler._dynamo,
     "_utils": private._utils,
@@ -98,7 +97,6 @@ MODULES: dict[str, ModuleType] = {
     "nn.parameter": nn.parameter,
     "nn.parallel": nn.parallel,
     "nn.parallel.distributed": nn.parallel,
-    "nn.parallel.scatter_gather": nn.parallel,
     "nn.utils.clip_grad": nn.utils.clip,
     "nn.utils.convert_parameters": nn.utils.vector,
     "optim.swa_utils": swa_utils,
@@ -146,7 +144,7 @@ def offer() -> None:
     private.add()
     for name, module in {"autograd": autograd, "nn.attention": nn.attention, "utils": utils}.items():
         vars(module)["__getattr__"] = late.of_room(name)
-    for above in (autograd, nn.attention, utils, compiler._dynamo):  # Python looks below what has a path
+    for above in (autograd, nn.attention, nn.parallel, utils, compiler._dynamo):  # so Python looks below
         vars(above)["__path__"] = []
     vars(nn.parallel)["__getattr__"] = late.of_room("nn.parallel")
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
