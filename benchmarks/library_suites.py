@@ -57,8 +57,26 @@ SUITES: dict[str, Suite] = {
         ("--timeout=60",),
     ),
     # its tests ask for EINOPS_TEST_BACKENDS=numpy,torch in the environment
+    "captum": Suite(
+        ("tests/attr", "tests/metrics", "tests/module", "tests/robust", "tests/utils"),
+        # language models are downloaded; the surrogates of lime and shap take minutes
+        (
+            "--timeout=120",
+            "--ignore-glob=*llm_attr*",
+            "--ignore=tests/attr/test_data_parallel.py",
+            "-k",
+            "not lime and not shap and not Shap",
+        ),
+    ),
     "einops": Suite(("einops/tests",)),
     "gpytorch": Suite(("test",), ("--timeout=120",)),
+    "kornia": Suite(  # not its augmentations, 5573 tests, nor models, whose weights are downloaded
+        tuple(
+            f"tests/{folder}"
+            for folder in ("geometry", "filters", "color", "enhance", "losses", "morphology", "metrics")
+        ),
+        ("--device=cpu", "--dtype=float32", "--timeout=120"),
+    ),
     "linear_operator": Suite(("test",), ("--timeout=120",)),
     # tests/ops, tests/distributions: 12,900 cases, which take longer than a run should
     "pyro": Suite(("tests/nn",), ("--timeout=120",)),
@@ -135,6 +153,10 @@ SUITES: dict[str, Suite] = {
             f"skorch/tests/test_{name}.py" for name in ("classifier", "regressor", "toy", "setter", "utils")
         ),
         ("--no-cov",),
+    ),
+    "torch_geometric": Suite(  # what is left out was not tried yet
+        tuple(f"test/{folder}" for folder in ("nn/conv", "nn/dense", "nn/norm", "utils")),
+        ("--timeout=120",),
     ),
 }
 

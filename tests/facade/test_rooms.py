@@ -229,10 +229,6 @@ def test_names_below_gradients_are_operators():
     assert not hasattr(aten, "_no_such") and not hasattr(aten, "no_such")
 
 
-def test_a_method_is_marked_to_be_compiled():
-    assert lamina.jit.export(print) is print
-
-
 def test_remote_calls_are_absent_and_say_so():
     from lamina.distributed import rpc
 
