@@ -290,8 +290,8 @@ def run_hooks(e: Edge, g: Any, create: bool) -> Any:
     user_code(create)
     index = e.index if type(e) is Port else 0
     hooks = (e.hooks or {}).get(index, ())
+    x = as_tensor(g)  # one for all: a hook may leave attributes on it for the next
     for hook in sorted(hooks, key=lambda hook: type(hook) is Retained):  # what is retained is what goes on
-        x = as_tensor(g)
         new = hook(x) if type(hook) is Retained else modes.call_user(hook, x)
         if new is not None:
             if not isinstance(new, Tensor):
@@ -302,7 +302,7 @@ def run_hooks(e: Edge, g: Any, create: bool) -> Any:
                     f"got: {x._meta}",
                     f"returned: {new._meta}",
                 )
-            g = new
+            g = x = new
     return g
 
 

@@ -502,3 +502,15 @@ def test_nodes_are_of_classes_with_their_names():
     assert type(y.grad_fn).__name__ == "AddBackward0"
     y.sum().backward()
     assert seen == [2]
+
+
+def test_what_a_hook_leaves_on_a_gradient_the_next_finds():
+    x = lamina.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    found = []
+    y.register_hook(lambda g: setattr(g, "tag", 5))
+    y.register_hook(lambda g: found.append(g.tag))
+    y.register_hook(lambda g: g * 2)
+    y.register_hook(lambda g: found.append(hasattr(g, "tag")))
+    y.sum().backward()
+    assert found == [5, False] and x.grad.tolist() == [6.0, 6.0]
