@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 from ..ir.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
@@ -92,6 +93,18 @@ class Module(Plain):
         own.update({name: Tracked() for name in HOOKS})
         if self.call_super_init:
             super().__init__(*args, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, value in list(
+            vars(cls).items()
+        ):  # `conv = F.conv2d`: in PyTorch built-ins, which bind nothing
+            if (
+                type(value) is FunctionType
+                and value.__module__ == ops.__name__
+                and "." not in value.__qualname__
+            ):
+                setattr(cls, name, staticmethod(value))
 
     # ---- running ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -291,3 +291,17 @@ def test_a_module_that_loads_itself_leniently():
         ["1.weight", "1.bias"],
         ["2.bias"],
     )
+
+
+def test_an_op_as_a_class_attribute_takes_no_self():
+    class Own(nn.Module):
+        conv, act = nn.functional.conv1d, lamina.relu
+
+        def forward(self, x, weight):
+            return self.act(self.conv(x, weight))
+
+    x, weight = lamina.randn(1, 2, 5), lamina.randn(3, 2, 2)
+    wanted = lamina.relu(nn.functional.conv1d(x, weight))
+    assert lamina.equal(Own()(x, weight), wanted)
+    traced = lamina.jit.trace(Own())
+    assert all(lamina.equal(traced(x, weight), wanted) for _ in range(3))
