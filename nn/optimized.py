@@ -30,7 +30,7 @@ class OptimizedModule(Module):
 
     def __getattr__(self, name: str) -> Any:
         own = fields(self)
-        if (name.startswith("__") and name.endswith("__")) or "_run" not in own:
+        if (name.startswith("__") and name.endswith("__")) or "_run" not in own or name in _OWN:
             return super().__getattr__(name)
         return getattr(self._orig_mod if hasattr(self._orig_mod, name) else own["_run"], name)
 

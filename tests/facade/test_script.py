@@ -124,7 +124,6 @@ def test_a_script_that_is_not_there(tmp_path):
 
 LACKING = {
     "torchvision.tv_tensors": "the stand-in for torchvision has no torchvision.tv_tensors",
-    "torch.distributed.rpc": "Lamina has no torch.distributed.rpc\n",
     "torch.jit.mobile": "Lamina has no torch.jit.mobile\n",
     "torch.runtime": "Lamina has no torch.runtime\n",
     "torch.nn.nothing": "Lamina has no torch.nn.nothing\n",

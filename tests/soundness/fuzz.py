@@ -40,7 +40,7 @@ from fuzz_state import PARTS
 
 from lamina.jit import backend
 from lamina.jit.interpreted import compile_graph
-from lamina.nn import hooks
+from lamina.runtime import methods
 
 TRIES = 6  # texts of one seed, until one mostly runs without raising
 LONGEST = 3.0  # seconds of the processor's time for a program undecorated; most take 0.01
@@ -108,7 +108,7 @@ def ran(text: str, library: Library) -> World:
     try:
         with World(library) as world:
             warnings.simplefilter("ignore")
-            world.patch(hooks, "_numbers", itertools.count())  # the keys of hooks show
+            world.patch(methods, "_numbers", itertools.count())  # the keys of hooks show
             space = module.__dict__
             space |= {"trace": world.trace, "maybe": contextlib.suppress(Exception), "__file__": file}
             exec(compile(source, file, "exec", dont_inherit=True), space)

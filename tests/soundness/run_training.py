@@ -32,7 +32,7 @@ from many_programs import record_of, told
 from training_make import make
 
 import lamina
-from lamina.nn import hooks
+from lamina.runtime import methods
 
 SETTLED = 10  # calls after which a program should be served
 NATIVE = 10
@@ -77,7 +77,7 @@ def ran(text: str, library: Library) -> Watched:
     sys.modules[name] = module
     try:
         with Watched(replace(library, fields=_fields)) as world:
-            world.patch(hooks, "_numbers", itertools.count())  # the keys of hooks show
+            world.patch(methods, "_numbers", itertools.count())  # the keys of hooks show
             space = module.__dict__
             space |= {"trace": world.trace, "shown": world.shown}
             world.see(module=lambda: _held(space))
