@@ -78,7 +78,7 @@ class TracerBase:
         if isinstance(a, tuple):
             items = [self.create_arg(x) for x in a]
             if not hasattr(a, "_fields"):
-                return type(a)(items) if type(a) is tuple else tuple(items)
+                return tuple(items)
             return (
                 self.create_node("call_function", type(a), tuple(items), {})
                 if _named(items)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..nn import Module
 from .graph import Graph
-from .graph_module import GraphModule, _assign_attr, _copy_attr
+from .graph_module import GraphModule, _assign_attr, _at
 from .node import Node
 from .tracer import symbolic_trace
 
@@ -140,10 +139,10 @@ class SubgraphMatcher:
         if pn.op == "output":
             return True
         if pn.op in ("get_attr", "call_module"):
-            ours, theirs = (_value(n) for n in (pn, gn))
+            ours, theirs = (_at(n.graph.owning_module, n.target) for n in (pn, gn))
             if ours is None or theirs is None:
                 return pn.target == gn.target
-            return type(ours) is type(theirs) and (pn.op == "call_module" or pn.target == gn.target or True)
+            return type(ours) is type(theirs)
         return pn.target == gn.target
 
     def _same_arguments(self, pn: Node, gn: Node, match: InternalMatch) -> bool:
@@ -169,13 +168,6 @@ class SubgraphMatcher:
         if isinstance(a, dict) and isinstance(b, dict):
             return a.keys() == b.keys() and all(self._same(a[k], b[k], match) for k in a)
         return self.ignore_literals or type(a) is type(b) and a == b
-
-
-def _value(node: Node) -> Any:
-    at = node.graph.owning_module
-    for part in str(node.target).split("."):
-        at = getattr(at, part, None)
-    return at
 
 
 def _flat(node: Node) -> list[Any] | None:
@@ -259,10 +251,7 @@ def _replaced(
             if not node.users:
                 graph.erase_node(node)
         _take_members(gm, new)
-        nodes_map = dict(match.nodes_map)
-        results.append(
-            ReplacedPatterns(match.anchors[0] and match.nodes_map[match.anchors[0]], nodes_map, added)
-        )
+        results.append(ReplacedPatterns(match.nodes_map[match.anchors[0]], dict(match.nodes_map), added))
     gm.recompile()
     return results
 
@@ -282,24 +271,6 @@ def _take_members(gm: GraphModule, new: Graph) -> None:
     owner = new.owning_module
     for node in gm.graph.nodes:
         if node.op in ("call_module", "get_attr"):
-            at: Any = gm
-            *above, leaf = node.target.split(".")
-            for part in above:
-                at = getattr(at, part, None)
-            if not hasattr(at, leaf) and owner is not None:
-                kept = copy.deepcopy(_value_of(owner, node.target))
-                _copy_attr(owner, gm, node.target) if kept is None else _set(gm, node.target, kept)
+            if owner is not None and _at(gm, node.target) is None:
+                _assign_attr(copy.deepcopy(_at(owner, node.target)), gm, node.target)
     gm.graph.lint()
-
-
-def _value_of(module: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        module = getattr(module, part, None)
-    return module
-
-
-def _set(gm: GraphModule, dotted: str, value: Any) -> None:
-    if isinstance(value, Module):
-        gm.add_submodule(dotted, value)
-    else:
-        _assign_attr(value, gm, dotted)
