@@ -24,6 +24,8 @@ import xml.etree.ElementTree
 from pathlib import Path
 from typing import NamedTuple
 
+from contest import processor
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "library_suites.md"
 HEAD = """\
@@ -239,8 +241,7 @@ def write(rows: dict[str, tuple[str, str]]) -> None:
         sections = {part.partition("\n")[0]: part.partition("\n")[2].strip("\n") for part in parts}
     for name, (row, section) in rows.items():
         table[name], sections[name] = row, section
-    machine = "an AMD EPYC of 2 cores"
-    text = HEAD.format(machine=machine, torch=importlib.metadata.version("torch"))
+    text = HEAD.format(machine=processor(), torch=importlib.metadata.version("torch"))
     text += "\n".join(table[name] for name in sorted(table)) + "\n"
     text += "".join(f"\n## {name}\n\n{sections[name]}\n" for name in sorted(sections) if sections[name])
     RESULTS.write_text(text)
