@@ -3,7 +3,7 @@
     (i+2*j) // 3 % 4  for i:8 j:5    ->    0 to 3
     min(r[i], 7)  of r: u8           ->    0 to 7
 
-Numbers from data are bounded by their type alone.
+Numbers from data are bounded by their type alone.  Of other numbers it is known where none is above 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..dims import Dim
-from .form import Kernel
+from .form import Kernel, Reduce
 from .scalar import Cast, Const, Coordinate, Expr, Op, Ref, in_order, walk
 from .types import greatest, kind, least
 
@@ -97,3 +97,16 @@ _WORDS: dict[str, Callable[..., Bounds | None]] = {
     "floor_div": _floor_div,
     "remainder": _remainder,
 }
+
+
+def never_above_zero(kernel: Kernel, expr: Expr) -> bool:
+    """Whether an expression is at most 0 or NaN by what it is: -|x|, or x less the greatest of its kind."""
+    match expr:
+        case Ref(name) if name in kernel.locals:
+            return never_above_zero(kernel, kernel.locals[name].value)
+        case Op("neg", (Op("abs"),)):
+            return True
+        case Op("sub", (x, Ref(name, ()))):
+            found = (stage for stage in kernel.stages if isinstance(stage, Reduce) and stage.name == name)
+            return any(stage.combine == "max" and stage.value == x for stage in found)
+    return False

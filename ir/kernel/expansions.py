@@ -6,6 +6,7 @@ against float64 over the float32 range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from .scalar import Const, Expr, Scalar, bitcast, cast, const, op
@@ -65,6 +66,27 @@ def exp_by_bits(x: Expr) -> Expr:
     both = bitcast(rounded, "i32")
     half = both >> 1
     return polynomial(r, (*_EXP, 1.0, 1.0)) * _exponent(half) * _exponent(both - half)
+
+
+def exp_below(x: Expr) -> Expr:
+    """As `exp` where x <= 0: nothing overflows."""
+    n, r = _reduced(op("max", x, _NOTHING))
+    return op("scale2", polynomial(r, (*_EXP, 1.0, 1.0)), n)
+
+
+_DOWN = 64  # powers of two that the polynomial below is smaller by
+
+
+def exp_below_by_bits(x: Expr) -> Expr:
+    """As `exp_by_bits` where x <= 0: the polynomial is smaller by 2^64 and the power greater, so that none
+    above 2^-190 is subnormal; it is one factor, and where x is clamped 0.
+    """
+    magic = _WHOLE + _BIAS + _DOWN
+    x = op("max", x, -132.4)
+    rounded = op("fma", x, 1.44269504, magic)
+    r = _rest(x, rounded - magic)
+    small = polynomial(r, [math.ldexp(c, -_DOWN) for c in (*_EXP, 1.0, 1.0)])
+    return small * _exponent(bitcast(rounded, "i32"))
 
 
 def _exp_between(x: Expr) -> Expr:

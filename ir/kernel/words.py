@@ -313,6 +313,8 @@ rsqrt = Word(
     expands=_FLOATS,
 )
 exp = _math("exp", np.exp, "tl.exp({0})")
+# The same where x is at most 0, which emitters find out: see `never_above_zero`.
+exp_below = _math("exp_below", np.exp, "tl.exp({0})")
 exp2 = _math("exp2", np.exp2, "tl.exp2({0})")
 expm1 = _math("expm1", np.expm1, "libdevice.expm1({0})")
 log = _math("log", np.log, "tl.log({0})")

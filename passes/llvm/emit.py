@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeGuard
 
 from ...ir.errors import KernelError
-from ...ir.kernel.form import Fold, Local, Reduce, Store, names
-from ...ir.kernel.scalar import ref
+from ...ir.kernel.form import Fold, Local, Reduce, Stage, Store, names
+from ...ir.kernel.scalar import ref, walk
 from .reductions import Reductions
 from .writer import Point, Value, effect
 
@@ -19,7 +20,8 @@ class Emitter(Reductions):
     def stages(self, points: list[Point], numbers: range | None = None) -> None:
         """The stages at some points; numbers: which of them."""
         done: set[int] = set()
-        for number in range(len(self.kernel.stages)) if numbers is None else numbers:
+        every = range(len(self.kernel.stages)) if numbers is None else numbers
+        for number in every:
             if number in done:
                 continue
             match stage := self.kernel.stages[number]:
@@ -38,7 +40,20 @@ class Emitter(Reductions):
                 case Local(name, ()):
                     self.bind(name, points, [self.emit(stage.value, point) for point in points])
                 case Local(name) if name in self.schedule.kept:
-                    self.over(stage.axes, points, [], effect(partial(self.keep, stage)), stage=stage)
+                    following = self.kernel.stages[number + 1] if number + 1 in every else None
+                    if self.sums_on_the_way(stage, following):
+                        self.hoist(stage, frozenset(names(stage.axes)), points)
+                        self.kept_by[following.name] = stage
+                    else:
+                        self.over(stage.axes, points, [], effect(partial(self.keep, stage)), stage=stage)
+
+    def sums_on_the_way(self, kept: Local, following: Stage | None) -> TypeGuard[Reduce]:
+        """Whether the loop of the next stage, a sum or its like, keeps the Local that it reads at its points."""
+        if not isinstance(following, Reduce) or following.axes != kept.axes:
+            return False
+        if following.name in self.summed:
+            return False
+        return ref(kept.name, names(kept.axes)) in walk(following.value) and self.schedule.scaled is None
 
     # ---- folds
     def fold(self, stage: Fold, points: list[Point]) -> None:

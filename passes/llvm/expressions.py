@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from ...ir.errors import KernelError
+from ...ir.kernel.bounds import never_above_zero
 from ...ir.kernel.expansions import TURNS
 from ...ir.kernel.form import Kernel
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, Ref, Size, cast, in_order, op
@@ -164,6 +165,8 @@ class Expressions(Writer, ABC):
         pairs = list(zip(word.pattern, args, strict=False))
         agreed = next((d for p, a in pairs if p == "t" and (d := self.kernel.dtype_of(a))), dtype)
         letter = kind(agreed)
+        if name == "exp" and agreed == "f32" and never_above_zero(self.kernel, args[0]):
+            return self.operation("exp_below", args, point, dtype)
         if letter == "h" and name != "select":  # comparing halves is comparing what they stand for
             return self.operation(name, tuple(cast(arg, "f32") for arg in args), point, dtype)
         special = self.special(name, agreed)

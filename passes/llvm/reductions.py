@@ -8,7 +8,7 @@ from functools import cached_property
 from ...ir.dims import Dim
 from ...ir.errors import Unsayable
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, identity, names
+from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, Size, walk
 from ...ir.kernel.types import kind
 from ..kernels.product import Bounds, element, products
@@ -34,6 +34,7 @@ class Reductions(Results):
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target):
         super().__init__(kernel, schedule, target)
         self.summed: set[str] = set()  # the reductions whose results are bound already
+        self.kept_by: dict[str, Local] = {}  # the Local that a sum's loop keeps on its way
         self.limits: dict[str, tuple[Int, Int]] = {}  # axis -> the part of it that is run
         self.ends: list[tuple[Affine, int]] = []  # of the sum that is being written: see `ends_of`
 
@@ -85,8 +86,12 @@ class Reductions(Results):
             value = self.emit(stage.value, point, dtype)
             return self.named(word, total, self.splat(value) if wide else value)
 
+        kept = self.kept_by.get(stage.name)
+
         def body(at: list[Point], totals: list[Value]) -> list[Value]:
             totals = list(totals)
+            if kept is not None:
+                self.keep(kept, at)
             for k, point in enumerate(at):
                 slot = k % count  # points come copy-major: see over_vector
                 if word == "add" and any(self.is_nothing(factor, point) for factor in factors):
@@ -245,7 +250,9 @@ class Reductions(Results):
         """How many vectors of a local vector axis are added up at once: one where each is work enough to hide
         an addition's latency, and its code is long.
         """
-        return 1 if is_long(self.kernel, stage, self.schedule.kept) else self.schedule.vectors
+        own = self.kept_by.get(stage.name)
+        kept = self.schedule.kept - {own.name} if own else self.schedule.kept
+        return 1 if is_long(self.kernel, stage, kept) else self.schedule.vectors
 
     def paired(self, word: str, totals: list[Value]) -> Value:
         """Several vectors as one, pair by pair."""

@@ -12,6 +12,8 @@ from probes import INPLACE, PROBES, normal
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import NUMPY, VOCABULARY, bind, interpret, parse, read, verify
+from lamina.ir.kernel.bounds import never_above_zero
+from lamina.ir.kernel.scalar import Op, walk
 from lamina.ir.kernel.types import kind
 from lamina.passes.llvm.binding import Compiled, machine, run
 from lamina.passes.llvm.units import lower
@@ -403,3 +405,45 @@ def test_rows_outside_are_read_as_what_fills_them(target, dtype, fillings):
     for how in (None, "vectorise(j)", "vectorise(j, 2) tile(i, 4)", "vectorise(i)", "scalar(j)"):
         (got,) = run_code(kernel, arrays, target, how and schedule(how))
         np.testing.assert_array_equal(got, want, err_msg=how)
+
+
+SOFTMAX = """kernel k(x: {dtype}[5,{n}]) -> (y: {dtype}[5,{n}], least: f32[5]) {{
+  parallel i:5
+  t = max(r:{n}) f32(x[i, r])
+  e[r] = exp(f32(x[i, r]) - t) for r:{n}
+  s = sum(r:{n}) e[r]
+  m = min(r:{n}) e[r] * e[r]
+  y[i, r] = {dtype}(e[r] / s) for r:{n}
+  least[i] = m
+}}"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("n", [1, 7, 8, 33, 300])
+@each_level
+def test_what_a_loop_keeps_it_sums_on_its_way(target, n, dtype):
+    """Exponentials of what is below 0, from the least subnormal to 1, -inf, NaN: kept, summed, and read."""
+    kernel = verify(parse(SOFTMAX.format(n=n, dtype=dtype)))
+    x = np.random.default_rng(n).uniform(-110, 0, (5, n)).astype(NUMPY[dtype])
+    x[1, n // 2], x[2], x[3, 0], x[4, : n // 2] = np.nan, -np.inf, np.inf, -np.inf
+    single = x.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        e = np.exp((single - single.max(1, keepdims=True)).astype(np.float64))
+        y, least = run_code(kernel, [x], target)
+    rtol, atol = (2e-6, 1.5e-45) if dtype == "f32" else (1e-3, 6e-8)
+    np.testing.assert_allclose(y, (e / e.sum(1, keepdims=True)).astype(NUMPY[dtype]), rtol, atol)
+    np.testing.assert_allclose(least, (e * e).min(1), rtol=1e-6, atol=1.5e-45)
+
+
+def test_what_is_never_above_zero():
+    source = """kernel k(x: f32[4,8], z: f32[4,8]) -> (y: f32[4,8]) {
+  parallel i:4
+  t = max(r:8) x[i, r]
+  u = min(r:8) x[i, r]
+  e[r] = exp(-abs(x[i, r])) + exp(x[i, r] - t) + exp(z[i, r] - t) for r:8
+  y[i, r] = e[r] + exp(x[i, r] - u) + exp(abs(x[i, r])) for r:8
+}"""
+    kernel = verify(parse(source))
+    exprs = walk(kernel.locals["e"].value, kernel.stores[0].value)
+    found = [e.args[0] for e in exprs if isinstance(e, Op) and e.name == "exp"]
+    assert {str(e) for e in found if never_above_zero(kernel, e)} == {"neg(abs(x[i, r]))", "(x[i, r] - t)"}
