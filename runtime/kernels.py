@@ -55,6 +55,13 @@ SLOWER = frozenset(("argmax", "argmin", "cat", "cummax", "cummin", "cumprod", "c
 # Elements read, until native code is looked for, and until it is compiled: at the nanosecond or two that
 # NumPy takes for each they are worth the 5 ms, and the 50 ms, that these take.
 LOOK, COMPILE = 5_000_000, 50_000_000
+# As how many an element of these counts: they have no function of NumPy's, or a slow one (its time over two
+# nanoseconds, EPYC "Zen 4" by AVX2, 2026-11-30).
+DEAR = {
+    "erfinv": 500, "lgamma": 250, "digamma": 60, "erfc": 50, "softplus": 10, "random_dropout": 8,
+    "binary_cross_entropy_elements": 6, "floor_divide": 6, "atan2": 5, "mish": 5, "trigamma": 5, "erf": 4,
+    "expm1": 4, "gelu": 4, "log1p": 4, "logsigmoid": 4, "special_xlog1py": 4, "log10": 3,
+}  # fmt: skip
 # Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
 CALLS = 1_000  # of a small kind, until it is thought of
 CALL = 1_000  # elements that each call of NumPy's counts for
@@ -114,17 +121,18 @@ class Chooser:
     key: of that kind; None where attributes hang on sizes, so that each size is a kind.
     """
 
-    __slots__ = ("key", "kind", "never", "counts")
+    __slots__ = ("key", "kind", "never", "counts", "least")
 
     def __init__(self, op: Op, types: Types, outs: Types, key: tuple | None = None):
         untraced = any(t is not None and not t.dtype.traced for t in (*types, *outs))
         self.key, self.kind = key, None if key is None else _kind(key)
         self.never, self.counts = _has_no_kernel(op) or WHEN == NEVER or untraced, _counts(op)
+        self.least = LEAST // _weight(op)
 
     def __call__(self, plan: Plan, reference: Callable, largest: int) -> Callable:
         if self.never:
             return reference
-        if largest > LEAST:
+        if largest > self.least:
             return choose(plan, reference, self.key)
         if not self.counts or not largest:
             return reference
@@ -133,8 +141,8 @@ class Chooser:
     def needs_no_plan(self, largest: int) -> bool:
         """Whether NumPy runs a call on a shape that is new; it counts as a call of its kind, as others do."""
         kind = self.kind
-        if self.never or largest > LEAST or not self.counts or kind is None:
-            return self.never or largest <= LEAST
+        if self.never or largest > self.least or not self.counts or kind is None:
+            return self.never or largest <= self.least
         if kind.calls is None:
             kind.left -= 1  # beyond the last one a plan decides
             return kind.left >= 0
@@ -165,8 +173,13 @@ def _has_no_kernel(op: Op) -> bool:
     return op.traits.view or op.traits.host or isinstance(op.lower, NotLowered)
 
 
+def _weight(op: Op) -> int:
+    """How many elements one of this op counts as."""
+    return DEAR.get(op.name, 1) if WHEN == EARNED else 1
+
+
 def _largest(op: Op, types: Types, outs: Types) -> int:
-    """The elements of the largest array; 0 for what is never native."""
+    """The elements of the largest array, as they count; 0 for what is never native."""
     if not types or WHEN == NEVER or _has_no_kernel(op):
         return 0
     largest: Any = 0
@@ -179,7 +192,7 @@ def _largest(op: Op, types: Types, outs: Types) -> int:
             if size > largest:
                 largest = size
             last = t
-    return largest
+    return largest * _weight(op)
 
 
 def _is_thin(types: Types, outs: Types) -> bool:
@@ -605,8 +618,9 @@ class Counted:
 
     def __init__(self, large: Large, layout: Layout, kind: Kind):
         self.large, self.layout, self.kind = large, layout, kind
-        self.size = max(CALL * large.calls, sum([t.size for t in large.types if t is not None]))
         what = large.what
+        elements = sum([t.size for t in large.types if t is not None])
+        self.size = max(CALL * large.calls, elements * _weight(what.op))
         if what.op.inner is not None:
             self.size += what.op.inner(what.operands(large.types))
         self.seen, self.due = 0, LOOK  # elements, and from how many on something is to be done

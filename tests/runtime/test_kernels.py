@@ -278,6 +278,16 @@ def test_op_changes_over_when_it_has_earned_it(counted):
     assert seen == ["count", "count", "first"]
 
 
+def test_what_is_dear_to_numpy_earns_code_by_what_it_takes(counted):
+    """An element of lgamma counts as 250, so that 9 of them are beyond LEAST and two calls beyond COMPILE."""
+    x = lamina.rand(9)
+    seen = []
+    for _ in range(3):
+        x.lgamma()
+        seen += states("lgamma")
+    assert seen == ["count", "first", "first"]
+
+
 def test_attention_earns_code_by_its_scores(counted):
     """Operands of 135 elements give 225 scores, which are gone over some eight times."""
     q, k, v = (lamina.rand(15, 3) for _ in range(3))
