@@ -48,7 +48,7 @@ class Emitter(Reductions):
                         self.over(stage.axes, points, [], effect(partial(self.keep, stage)), stage=stage)
 
     def sums_on_the_way(self, kept: Local, following: Stage | None) -> TypeGuard[Reduce]:
-        """Whether the loop of the next stage, a sum or its like, keeps the Local that it reads at its points."""
+        """Whether the loop of the next stage, a sum or its like, keeps the Local that it reads."""
         if not isinstance(following, Reduce) or following.axes != kept.axes:
             return False
         if following.name in self.summed:
