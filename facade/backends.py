@@ -4,13 +4,13 @@ Each switch permits a backend to be faster or demands that it be reproducible; L
 those of its plain kernels either way.
 """
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.pretended_gpus import count
+from ..ir.warned import warn
 
 
 def get_cpu_capability() -> str:
@@ -81,9 +81,7 @@ def sdp_kernel(
     enable_cudnn: bool = True,
 ) -> Iterator[dict[str, bool]]:
     """Permit a GPU's attention these kernels within a block: an older `torch.nn.attention.sdpa_kernel`."""
-    warnings.warn(
-        "backends.cuda.sdp_kernel is deprecated: use torch.nn.attention.sdpa_kernel", FutureWarning, 3
-    )
+    warn("backends.cuda.sdp_kernel is deprecated: use torch.nn.attention.sdpa_kernel", FutureWarning, 3)
     before = dict(_SDP)
     try:
         _SDP.update(

@@ -10,10 +10,12 @@ import threading
 from collections import defaultdict, deque
 from weakref import WeakKeyDictionary
 
+import launched_forms
 import launched_sources  # sets TRITON_INTERPRET: before anything else that could import triton
 from fake_cuda import Fake, Launch
 from watched_memory import watch
 
+from lamina.passes.triton.code import Code
 from lamina.runtime.cuda.driver import Graph, Stream
 from lamina.runtime.cuda.machine import Machine
 
@@ -79,6 +81,19 @@ class Programs(launched_sources.Sources):
         super()._launched(launch)
 
 
-def interpret_launches(fake: Fake) -> list[str]:
+class ByForms(Programs):
+    """The same, sooner: kernels whose forms are known run as native code of the CPU."""
+
+    def __init__(self, fake: Fake):
+        launched_forms.note_forms()
+        super().__init__(fake)
+
+    def _runs_otherwise(self, launch: Launch, code: Code, parts: list[bytes]) -> bool:
+        pointers = sum(kind[0] == "*" for kind in code.parameters)
+        arguments = [launched_sources.number(*each) for each in zip(code.parameters, parts)]
+        return launched_forms.runs(launch, arguments, pointers, self._now)
+
+
+def interpret_launches(fake: Fake, by_forms: bool = False) -> list[str]:
     """Have the fake run what programs launch: the kernels' names, in the order in which they ran."""
-    return Programs(fake).ran
+    return (ByForms if by_forms else Programs)(fake).ran

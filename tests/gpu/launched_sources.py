@@ -11,6 +11,7 @@ is imported.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -53,18 +54,24 @@ class Sources:
     def _launched(self, launch: Launch) -> None:
         code, function = self._kernels[launch.name]
         places = layout(code.parameters)
-        arguments = [
-            argument(kind, launch.parameters[start : start + size])
-            for kind, (start, size) in zip(code.parameters, places)
-        ]
-        with np.errstate(all="ignore"):
-            function[launch.grid](*arguments)  # type: ignore[index]
+        parts = [launch.parameters[start : start + size] for start, size in places]
+        if not self._runs_otherwise(launch, code, parts):
+            with np.errstate(all="ignore"):
+                function[launch.grid](*map(argument, code.parameters, parts))  # type: ignore[index]
         self.ran.append(launch.name)
+
+    def _runs_otherwise(self, launch: Launch, code: Code, parts: list[bytes]) -> bool:
+        """Whether something else than the interpreter has run a launch.  parts: its parameters."""
+        return False
+
+
+def number(kind: str, data: bytes) -> Any:
+    return np.frombuffer(data, np.uint64 if kind[0] == "*" else NUMBERS[kind])[0].item()
 
 
 def argument(kind: str, data: bytes) -> object:
     """A parameter as the interpreter takes it: a ready pointer value, which it passes on, or a number."""
     if kind[0] != "*":
-        return np.frombuffer(data, NUMBERS[kind])[0].item()
+        return number(kind, data)
     pointer = tl.pointer_type(tl.str_to_ty(kind, None).element_ty)
     return tl.tensor(TensorHandle(np.frombuffer(data, np.uint64), pointer), pointer)

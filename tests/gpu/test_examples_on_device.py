@@ -1,4 +1,4 @@
-"""Examples train on a device as they do on the CPU: on the fake driver, in Triton's interpreter."""
+"""Examples train on a device as they do on the CPU: on the fake driver, which runs their kernels' forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOSSES = re.compile(r"first \D*([\d.]+), last ([\d.]+), baseline")
 def trains(fake: Fake) -> None:
     from cuda_interpreting import interpret_launches
 
-    ran = interpret_launches(fake)
+    ran = interpret_launches(fake, by_forms=True)
     sys.path.insert(0, str(EXAMPLES))
     sys.argv = [os.environ["EXAMPLE"], "--steps", "2", "--device", "cuda"]
     with open(os.environ["TOLD"], "w") as sys.stdout:
@@ -35,15 +35,18 @@ def trains(fake: Fake) -> None:
     assert len(ran) > 50
 
 
-# Some ten minutes each, but for the first.
-NAMES = ("mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vae", "graph", "convnet")))
+# Compiling their kernels takes a minute or more each, but for the first.
+SLOW = ("lstm", "gpt", "graph", "quantiles", "speech", "diffusion", "vae", "convnet", "finetune")
+NAMES = ("mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_takes_the_same_steps_on_a_device(name, tmp_path):
-    run_case(trains, EXAMPLE=name, TOLD=tmp_path / "told")
+    run_case(
+        trains, EXAMPLE=name, TOLD=tmp_path / "told", LAMINA_CACHE_DIR=tmp_path / "cache", capacity=8 << 30
+    )
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "2"]
     here = subprocess.run(command, capture_output=True, text=True).stdout
     there = (tmp_path / "told").read_text()
