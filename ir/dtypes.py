@@ -263,6 +263,14 @@ def dense(array: np.ndarray) -> np.ndarray:
     return operands[1]
 
 
+def number_array(value: bool | int | float | complex, dtype: DType) -> np.ndarray:
+    """A Python number as a 0-d array; beyond the largest half it is infinite.  Raises OverflowError."""
+    if dtype.compute is dtype:
+        return np.asarray(value, dtype.numpy)
+    with np.errstate(over="ignore"):
+        return np.asarray(value, dtype.compute.numpy).astype(dtype.numpy)
+
+
 def converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of `array` in `dtype`, which Lamina knows."""
     narrow = _NARROW.get(dtype)

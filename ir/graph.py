@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .dims import Condition, Dim, conditions
-from .dtypes import from_numpy_dtype, of_scalar
+from .dtypes import from_numpy_dtype, number_array, of_scalar
 from .errors import ArgumentError, GraphError, LaminaError
 from .op import COMPOSITES, REGISTRY, Op
 from .open_blocks import OpenBlocks
@@ -370,13 +370,14 @@ def scalar_constant(
 ) -> Constant:
     """A Python number as a 0-d constant of the dtype it takes beside operands of these types.
 
-    compared: one that integers there can't hold is infinite.  Raises ArgumentError for others.
+    compared: one that integers there can't hold is infinite, one beside halves is rounded to them.  Raises
+    ArgumentError for others.
     """
     if isinstance(value, np.generic):
         value = value.item()
-    dtype = number_dtype(value, *beside) if beside else of_scalar(value)
+    dtype = number_dtype(value, *beside, compared=compared) if beside else of_scalar(value)
     try:
-        return Constant(np.asarray(value, dtype.numpy))
+        return Constant(number_array(value, dtype))
     except OverflowError:
         if compared and isinstance(value, int):
             return scalar_constant(inf if value > 0 else -inf, beside)

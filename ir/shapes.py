@@ -92,15 +92,17 @@ def scalar_dtype(dtype: DType, value: bool | int | float | complex) -> DType:
     return dtype.to_complex() if dtype.is_floating_point else own
 
 
-def number_dtype(value: bool | int | float | complex, *beside: Type) -> DType:
+def number_dtype(value: bool | int | float | complex, *beside: Type, compared: bool = False) -> DType:
     """The dtype in which a Python number is held beside operands of these types.
 
     That of `scalar_dtype`; but float32 beside halves, which are computed in float32: 0.999 would be 1 in
     bfloat16.  A 0-d float32 operand does not widen the result where a half with dimensions is there.
+
+    compared: with halves that were rounded as they were stored, so the number is as well: 0.1 is their 0.1.
     """
     dtype = scalar_dtype(result_dtype(*beside), value)
     sized = [t for t in beside if t.ndim]
-    return dtype.compute if sized and result_dtype(*sized) is dtype else dtype
+    return dtype.compute if not compared and sized and result_dtype(*sized) is dtype else dtype
 
 
 def float_dtype(*types: Type) -> DType:

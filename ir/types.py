@@ -88,10 +88,11 @@ class Type:
 
     `small`: a gradient rule may be handed the plain array of such a value.  `form`: what it has in common
     with types that differ in sizes alone; sizes of 0 and of 1 are no others.  `scalars`: Python numbers as
-    tensors beside it; what they are hangs on no size.
+    tensors beside it; what they are hangs on no size.  `compared`: the same where it is compared with them,
+    which beside halves are halves.
     """
 
-    __slots__ = ("dtype", "shape", "device", "ndim", "small", "form", "scalars", "__weakref__")
+    __slots__ = ("dtype", "shape", "device", "ndim", "small", "form", "scalars", "compared", "__weakref__")
 
     dtype: DType
     shape: Shape
@@ -100,6 +101,7 @@ class Type:
     small: bool
     form: tuple
     scalars: dict
+    compared: dict
 
     @property
     def size(self) -> int:
@@ -132,7 +134,8 @@ def _restore(dtype: str, shape: Shape, device: Device) -> Type:
 
 _known: dict[tuple, Type | ref[Type]] = {}  # every type there is, and some that were
 _most = TABLE_LIMIT  # of these, until those that were are forgotten
-_shared: dict[tuple, tuple[dict, tuple]] = {}  # scalars and form of a dtype, dims above one, and a device
+# Of a dtype, dims above one, and a device: scalars, those compared with, the form.
+_shared: dict[tuple, tuple[dict, dict, tuple]] = {}
 _dropping = fork_safe_lock()
 
 
@@ -183,7 +186,7 @@ def _made(key: tuple, dtype: DType, shape: Shape, device: Device, known: bool) -
     made.dtype, made.shape, made.device = dtype, shape, device
     made.ndim = ndim = len(shape)
     kind = (dtype, ndim) if device is CPU else (dtype, ndim, device)
-    made.scalars, made.form = _shared.get(kind) or _share(dtype, ndim, device)
+    made.scalars, made.compared, made.form = _shared.get(kind) or _share(dtype, ndim, device)
     if not known or not ndim:
         size, least = (1, 2) if known else (LARGEST, 2)
     elif ndim == 1:
@@ -202,11 +205,15 @@ def _made(key: tuple, dtype: DType, shape: Shape, device: Device, known: bool) -
     return made
 
 
-def _share(dtype: DType, ndim: int, device: Device) -> tuple[dict, tuple]:
+def _share(dtype: DType, ndim: int, device: Device) -> tuple[dict, dict, tuple]:
     """What types have in common that differ in sizes alone."""
     place = () if device is CPU else (device,)
-    scalars = {} if ndim < 2 else _share(dtype, 1, device)[0]  # whether there are dims is all that counts
-    return _shared.setdefault((dtype, ndim, *place), (scalars, (dtype, *place, *(2,) * ndim)))
+    if ndim < 2:
+        scalars: dict = {}
+        compared = scalars if dtype.compute is dtype else {}
+    else:  # whether there are dims is all that counts
+        scalars, compared, _ = _share(dtype, 1, device)
+    return _shared.setdefault((dtype, ndim, *place), (scalars, compared, (dtype, *place, *(2,) * ndim)))
 
 
 def _first(key: tuple, made: Type, held: Type | ref[Type]) -> Type:

@@ -54,7 +54,7 @@ def binary(op: Op) -> Callable:
     mixed: dict[tuple[Type, Type], Plan] = memo()
     wants = tuple(r.arrays if r else None for r in op.rules) or (None, None)
     first, second = op.operands
-    number = op.number
+    number, compares = op.number, op.traits.compares
     saves_none = wants == ((), ())
     crossed = wants == ((second,), (first,))  # each gradient looks at the other operand, as that of mul
 
@@ -67,8 +67,9 @@ def binary(op: Op) -> Callable:
             if type(other) in (float, int) and isinstance(input, Tensor):
                 if number is not None:
                     number(input._meta, other)
-                known = input._meta.scalars.get(other)
-                other = known if known is not None else lift(input._meta, other, op.traits.compares)
+                kind = input._meta
+                known = (kind.compared if compares else kind.scalars).get(other)
+                other = known if known is not None else lift(kind, other, compares)
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
                 if (found := met(eager(op), (input, other), {})) is not UNSERVED:
                     return found

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..ir.dtypes import DType, from_numpy_dtype
+from ..ir.dtypes import DType, from_numpy_dtype, number_array
 from ..ir.errors import ArgumentError, DTypeError, LaminaError
 from ..ir.op import OF_NUMPY, Op, as_now
 from ..ir.shapes import number_dtype, result_dtype
@@ -46,15 +46,17 @@ ELSEWISE: dict[str, Callable[..., Any]] = {}
 def lift(kind: Type, value: Any, compared: bool = False) -> Tensor:
     """A Python number as a 0-d tensor of the dtype it takes beside an operand of `kind`.
 
-    compared: one that integers there can't hold is infinite.  Raises ArgumentError for others.
+    compared: one that integers there can't hold is infinite, and one beside halves is a half, as what stands
+    there was rounded to one, too.  Raises ArgumentError for others.
 
     They are kept, as a bare one costs NumPy 280 ns a call: beside floating kinds by their value, zeros and
     those beside others by their text, as -0.0 == 0.0 and 1.0 == 1.
     """
     kept = type(value) is int or (type(value) is float and kind.dtype.category == "float")
     key = value if kept and value and kind.dtype.category == "float" else repr(value) if kept else None
+    table = kind.compared if compared else kind.scalars
     if kept:
-        known = kind.scalars.get(key)
+        known = table.get(key)
         if known is not None:
             return known
     given = value
@@ -62,9 +64,9 @@ def lift(kind: Type, value: Any, compared: bool = False) -> Tensor:
         if from_numpy_dtype(value.dtype) is None:
             raise ArgumentError(f"a number is needed beside {kind}, not NumPy's {value.dtype}")
         value = value.item()
-    dtype = number_dtype(value, kind)
+    dtype = number_dtype(value, kind, compared=compared)
     try:
-        data = np.asarray(value, dtype.numpy)
+        data = number_array(value, dtype)
     except OverflowError:
         if compared:
             return lift(kind, inf if value > 0 else -inf)
@@ -76,9 +78,9 @@ def lift(kind: Type, value: Any, compared: bool = False) -> Tensor:
     if type(given) not in (bool, int, float, complex):
         made._storage.number = given
     if kept:
-        if len(kind.scalars) >= 256:
-            kind.scalars.clear()
-        kind.scalars[key] = made
+        if len(table) >= 256:
+            table.clear()
+        table[key] = made
     return made
 
 

@@ -378,6 +378,7 @@ def inplace(op: Op) -> Callable:
 def _pairwise(op: Op) -> Callable:
     """The same for an op of two operands, written out for those that have no history and are no views."""
     slow, name, number = general(op, overwrite, lambda: apply), op.name + "_", op.number
+    compares = op.traits.compares
     plans: dict[tuple[Type, Type], tuple[Plan, Callable]] = memo()
     scaled, takes_alpha = eager(REGISTRY["mul"]), op.name in ("add", "sub")
 
@@ -408,8 +409,8 @@ def _pairwise(op: Op) -> Callable:
         elif m is not None and (type(y) is float or type(y) is int):
             if number is not None:
                 number(m, y)
-            known = m.scalars.get(y)
-            y = known if known is not None else lift(m, y, op.traits.compares)
+            known = (m.compared if compares else m.scalars).get(y)
+            y = known if known is not None else lift(m, y, compares)
             p = y._meta
         else:
             return slow(*args)

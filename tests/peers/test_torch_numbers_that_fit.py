@@ -124,3 +124,25 @@ def test_lists_of_large_numbers_beside_tensors(numbers, held):
         except (ValueError, OverflowError):
             made.append("raised")
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_halves_are_compared_with_what_a_number_is_in_halves(name, dtype):
+    def told(place, compared):
+        found = []
+        for number in (0.1, -0.3, 0.7, 2049, -10000.0, 1e6, -1e39, float("nan")):
+            x = place.tensor([0.1, -0.3, 0.7, 2049.0, -10000.0, float("inf"), -float("inf")])
+            x = x.to(getattr(place, dtype))
+            found.append(compared(place, x, number))
+        return found
+
+    def plainly(place, x, number):
+        own = getattr(x.clone(), name + "_")(number)
+        return getattr(place, name)(x, number).tolist(), own.tolist(), getattr(x[0], name)(number).item()
+
+    traced = lamina.compile(lambda x, number: getattr(x, name)(number) * 2)
+    assert told(lamina, plainly) == told(torch, plainly)
+    theirs = told(torch, lambda place, x, number: (getattr(x, name)(number) * 2).tolist())
+    assert told(lamina, lambda place, x, number: traced(x, number).tolist()) == theirs
+    assert not lamina.eq(lamina.ones(2, dtype=getattr(lamina, dtype)), 2**70).any()
