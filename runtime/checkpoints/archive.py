@@ -63,18 +63,24 @@ class InMemory:
 
 
 class OnDisk:
-    """A regular file that is open.  Raises SavedFileError where it has become shorter."""
+    """A file that is open, from a place on.  Raises SavedFileError where it has become shorter."""
 
-    def __init__(self, file: IO[bytes], size: int):
-        self.file, self.size = file, size
+    def __init__(self, file: IO[bytes], size: int, begin: int = 0):
+        self.file, self.size, self.begin = file, size, begin
 
     def take(self, at: int, size: int) -> bytes:
-        self.file.seek(at)
-        return self._whole(self.file.read(size), size)
+        self.file.seek(self.begin + at)
+        found = self.file.read(size)
+        while found and len(found) < size and (more := self.file.read(size - len(found))):
+            found += more
+        return self._whole(found, size)
 
     def fill(self, at: int, into: np.ndarray) -> None:
-        self.file.seek(at)
         reader: Any = self.file
+        if not hasattr(reader, "readinto"):
+            into[:] = np.frombuffer(self.take(at, len(into)), np.uint8)
+            return
+        reader.seek(self.begin + at)
         count, view = 0, memoryview(into)
         while count < len(into) and (more := reader.readinto(view[count:])):
             count += more

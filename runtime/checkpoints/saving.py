@@ -213,11 +213,21 @@ def _of_path(path: str | os.PathLike, asked: tuple, mmap: bool) -> Any:
 def _of_file(f: Any, asked: tuple) -> Any:
     if not hasattr(f, "read"):
         raise ArgumentError(f"load(f): f must be a path or a file open for reading, not {type(f).__name__}")
+    name = str(getattr(f, "name", "the file"))
     begin = f.tell() if hasattr(f, "seekable") and f.seekable() else None
+    if begin is not None:
+        start = f.read(len(ZIP))
+        if start == ZIP:  # whose parts are read where they are wanted, each once
+            f.seek(0, os.SEEK_END)
+            end = f.tell()
+            found = reader.of_zip(OnDisk(f, end - begin, begin), name, *asked)
+            f.seek(end)
+            return found
+        f.seek(begin)
     data = f.read()
     if not isinstance(data, bytes):
         raise ArgumentError("load(f): the file is open as text", "open it with mode 'rb'")
-    found, end = _of_bytes(data, str(getattr(f, "name", "the file")), asked)
+    found, end = _of_bytes(data, name, asked)
     if begin is not None:
         f.seek(begin + end)  # several may follow each other
     return found

@@ -651,3 +651,30 @@ def test_slices_of_a_storage_are_their_elements():
     again = lamina.tensor([]).set_(rest)
     again[0] = 9.0
     assert rest.tolist() == [9.0, 3.0]
+
+
+@pytest.mark.parametrize("into", [True, False])
+@pytest.mark.parametrize("before", [0, 1000])
+def test_an_open_file_is_read_in_parts(into, before):
+    """What holds it in memory is the tensors alone; reads may give less than they were asked for."""
+
+    class Counting:
+        def __init__(self, data):
+            self.file, self.largest = io.BytesIO(data), 0
+            for name in ("seek", "tell", "seekable"):
+                setattr(self, name, getattr(self.file, name))
+            if into:
+                self.readinto = lambda view: self.file.readinto(view[:5000])
+
+        def read(self, size=-1):
+            part = self.file.read(min(size, 5000) if size >= 0 else -1)
+            self.largest = max(self.largest, len(part))
+            return part
+
+    state = {"a": lamina.arange(10_000), "b": lamina.ones(3)}
+    opened = Counting(b"x" * before + stored(state))
+    opened.seek(before)
+    found = lamina.load(opened)
+    assert found["a"].equal(state["a"]) and found["b"].equal(state["b"])
+    assert opened.largest <= 5000
+    assert opened.file.read() == b""  # as where all of it was read
