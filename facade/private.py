@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from .. import data, distributions, nn, optim
 from ..data import collate as collating
 from ..distributions import multivariate, parameters, transform
-from ..ir.dtypes import DType, default_dtype, float32, float64
+from ..ir.dtypes import ALL, COMPLEX, DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
 from ..ir.types import Device
 from ..nn import functional, init
@@ -306,9 +306,16 @@ _ITERATORS = {
     for name in ("_BaseDataLoaderIter", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 }
 hooks = _module("utils.hooks", RemovableHandle=RemovableHandle)
+
+
+def _dtype_to_storage_type_map() -> dict[DType, str]:
+    return {dtype: f"{dtype.scalar_type}Storage" for dtype in (*ALL, *COMPLEX)}
+
+
 storage = _module(
     "storage", TypedStorage=memory_view.TypedStorage, UntypedStorage=memory_view.UntypedStorage,
-    _StorageBase=memory_view.TypedStorage,
+    _StorageBase=memory_view.TypedStorage, _dtype_to_storage_type_map=_dtype_to_storage_type_map,
+    _storage_type_to_dtype_map=lambda: {name: t for t, name in _dtype_to_storage_type_map().items()},
 )  # fmt: skip
 contextlib = _module("utils._contextlib", _DecoratorContextManager=modes._Mode)
 

@@ -140,6 +140,11 @@ class TypedStorage:
             return data.memory.address
         return self._whole().data_ptr()
 
+    @property
+    def _cdata(self) -> int:
+        """A number that storages of the same memory share, while a tensor over it lives."""
+        return id(storage_of(self._tensor))
+
     def nbytes(self) -> int:
         """The size in bytes."""
         data = self._tensor._data
@@ -271,6 +276,11 @@ class TypedStorage:
         """Write one number everywhere."""
         self._whole().fill_(value)
         return self
+
+    def byteswap(self, dtype: DType) -> None:
+        """Turn around the bytes of each number of `dtype`, of complex ones those of each part."""
+        whole = self._whole().view(uint8).unflatten(0, (-1, dtype.to_real().itemsize))
+        whole.copy_(whole.flip(1))
 
     def copy_(self, source: TypedStorage) -> TypedStorage:
         """Write the elements of another storage of the same size."""

@@ -45,3 +45,20 @@ def test_storages_tell_where_they_are_and_what_is_the_same(kind):
     assert ours == theirs
     x = lamina.arange(4.0)
     assert len({x.storage(), x.storage(), x[1:].storage(), lamina.arange(4.0).storage()}) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int16", "uint8", "bool"])
+def test_bytes_of_storages_are_turned_around(dtype):
+    told = []
+    for place in (torch, lamina):
+        x = place.arange(3).to(getattr(place, dtype))
+        x.untyped_storage().byteswap(getattr(place, dtype))
+        told.append(x.untyped_storage().tolist())
+    assert told[0] == told[1]
+
+
+def test_storages_of_the_same_memory_have_one_number():
+    for place in (torch, lamina):
+        x = place.ones(4)
+        part, copy = x[1:].untyped_storage(), x.clone()
+        assert x.untyped_storage()._cdata == part._cdata != copy.untyped_storage()._cdata
