@@ -387,12 +387,13 @@ def substitute() -> World:
     """From here on `import torch` gives Lamina, and `torch.testing` PyTorch's own tools over Lamina."""
     world = World()
     sys.meta_path.insert(0, _Finder(world))
+    unbuilt = type(world.root.complex32), type(None)
+    for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
+        if isinstance(constant, world.named) and isinstance(getattr(world.root, name, None), unbuilt):
+            setattr(world.root, name, constant)
     testing = world.module("torch.testing")
     world.module("torch.testing._internal")
     _names_by_place(world.module("torch.testing._internal.common_utils").parametrize)
-    for name, constant in vars(world.theirs("torch")).items():  # a file that names one loads, at least
-        if isinstance(constant, world.named) and not hasattr(world.root, name):
-            setattr(world.root, name, constant)
     if not hasattr(world.root, "_utils"):  # in Python, and asked by test files
         world.root._utils = world.module("torch._utils")
     c = world.root._C
