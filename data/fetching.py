@@ -21,6 +21,12 @@ class Exhausted(NamedTuple):
     """In place of a batch: the stream has ended."""
 
 
+class Raised(NamedTuple):
+    """In place of a batch: what making it raised in a worker."""
+
+    error: BaseException
+
+
 class Fetch:
     """Gets one batch: from a dataset, the samples at some keys; from a stream, its next few.
 

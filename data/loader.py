@@ -14,7 +14,7 @@ from ..ir.warned import warn
 from ..runtime import Generator
 from .collate import default_collate, default_convert
 from .datasets import Dataset, IterableDataset
-from .fetching import Exhausted, Fetch, Setup
+from .fetching import Exhausted, Fetch, Raised, Setup
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, draw_seed, require_method
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class DataLoader(Generic[T]):
     The order of batches depends on the generator alone (of a stream, on num_workers too: each worker gives
     one in turn), and what samples draw at random on the generator and num_workers. Tensors from workers own
     their memory. An exception in a worker is raised here as what it is, with a note that holds the worker's
-    id and traceback. Raises ArgumentError, ArgumentValueError; WorkerError for a worker that died.
+    id and traceback; who catches it gets the next batch after it. Raises ArgumentError, ArgumentValueError;
+    WorkerError for a worker that died.
 
     Workers are forked on Linux, unless `multiprocessing_context` or multiprocessing.set_start_method says
     otherwise. A forked worker is there in 10 ms and shares the dataset's memory; a spawned one takes 0.8 s to
@@ -112,40 +113,14 @@ class DataLoader(Generic[T]):
         return size
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._counted(self._batches()) if self._streams else self._batches()
-        return self._shown(batches) if self.progress else batches
-
-    def _counted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches of a stream, with a warning for each beyond those that `len` told of."""
-        for count, batch in enumerate(batches, 1):
-            if self._told is not None and count > self._told:
-                parts = "; does each worker give a part of its own?" if self.num_workers else ""
-                warn(
-                    f"Length of IterableDataset {self.dataset} was reported to be {self._told} (when "
-                    f"accessing len(dataloader)), but {count} samples have been fetched{parts}",
-                    UserWarning,
-                    stacklevel=2,
-                )
-            yield batch
-
-    def _shown(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches, and behind each the bar moved on; there is none where stderr is no terminal."""
-        try:
-            total = len(self)
-        except TypeError:  # a stream that doesn't say
-            total = None
-        name = self.progress if isinstance(self.progress, str) else None
-        with load("tqdm").tqdm(total=total, desc=name, unit="batch", leave=False, disable=None) as bar:
-            for batch in batches:
-                yield batch
-                bar.update()
+        return Batches(self, self._batches())
 
     def _batches(self) -> Iterator[Any]:
         # Drawn in any case: what is drawn after it does not depend on whether there are workers.
         seed = draw_seed(self.generator)
         keys = self._keys()
         if not self.num_workers:
-            return self._here(keys)
+            return _Here(Fetch(self.dataset, self.collate_fn, self._batched, self.drop_last), keys)
         pool, self._pool = self._pool, None
         if pool is None:
             pool = load(f"{__package__}.pool").Pool(
@@ -176,14 +151,6 @@ class DataLoader(Generic[T]):
             return repeat(self.batch_size)
         return iter(self._index_sampler)
 
-    def _here(self, keys: Iterator[Any]) -> Iterator[Any]:
-        fetch = Fetch(self.dataset, self.collate_fn, self._batched, self.drop_last)
-        for key in keys:
-            batch = fetch(key)
-            if isinstance(batch, Exhausted):
-                return
-            yield batch
-
     def _from_workers(self, pool: Pool, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches; at the end, or when the iteration is left, stop what is not to persist."""
         try:
@@ -193,6 +160,82 @@ class DataLoader(Generic[T]):
                 if self._pool is pool:
                     self._pool = None
                 pool.stop()
+
+
+class Batches:
+    """The batches of an epoch.  After an error in making one comes the next, as who skips bad ones expects."""
+
+    def __init__(self, loader: DataLoader, batches: Iterator[Any]):
+        self._loader, self._batches = loader, batches
+        self._count, self._bar = 0, self._shown() if loader.progress else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if self._bar is not None:
+                self._bar.close()
+            raise
+        if type(batch) is Raised:
+            try:
+                raise batch.error
+            finally:
+                del batch, self  # what is raised holds this frame: workers would wait for it to be gone
+        self._count += 1
+        if self._loader._streams:
+            self._compare()
+        if self._bar is not None:
+            self._bar.update()
+        return batch
+
+    def _compare(self) -> None:
+        """Warn of a batch of a stream beyond those that `len` told of."""
+        told = self._loader._told
+        if told is not None and self._count > told:
+            parts = "; does each worker give a part of its own?" if self._loader.num_workers else ""
+            warn(
+                f"Length of IterableDataset {self._loader.dataset} was reported to be {told} (when "
+                f"accessing len(dataloader)), but {self._count} samples have been fetched{parts}",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _shown(self) -> Any:
+        """A bar that shows how far it is; there is none where stderr is no terminal."""
+        try:
+            total = len(self)
+        except TypeError:  # a stream that doesn't say
+            total = None
+        progress = self._loader.progress
+        name = progress if isinstance(progress, str) else None
+        return load("tqdm").tqdm(total=total, desc=name, unit="batch", leave=False, disable=None)
+
+
+class _Here:
+    """Batches that are fetched in this process."""
+
+    def __init__(self, fetch: Fetch, keys: Iterator[Any]):
+        self._fetch, self._keys = fetch, keys
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        key = next(self._keys)
+        try:
+            batch = self._fetch(key)
+        except StopIteration as error:  # that one would end the loop as if all were well
+            raise RuntimeError("the dataset raised StopIteration") from error
+        if isinstance(batch, Exhausted):
+            self._keys = iter(())
+            raise StopIteration
+        return batch
 
 
 def _context(given: str | BaseContext | None, num_workers: int) -> BaseContext | None:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from .fetching import Exhausted, Setup, WorkerError
+from .fetching import Exhausted, Raised, Setup, WorkerError
 from .sharing import Packed, Reader
 from .worker import START, Failed, work
 
@@ -102,7 +102,10 @@ class Pool:
         return _Worker(id, process, mine)
 
     def batches(self, keys: Iterator[Any], timeout: float) -> Iterator[Any]:
-        """Yield the batches of `keys` in order; of streams, from one worker after another while they last."""
+        """Yield the batches of `keys` in order; of streams, from one worker after another while they last.
+
+        In place of one that a worker failed to make comes a `Raised`.
+        """
         self.epoch += 1
         self._begin()
         for key, worker in zip(_limited(keys, self._prefetch * len(self.workers)), _rounds(self.workers)):
@@ -123,16 +126,14 @@ class Pool:
                 self.usable = False
                 answer = self._receive(worker, timeout)
                 batch = self._opened(worker, answer)
-                if isinstance(answer, Packed):
+                if isinstance(answer, (Packed, Failed)):
                     for key in _limited(keys, 1):
                         worker.give(key)
                 self.usable = True
-                if isinstance(answer, Failed):
-                    raise _raised(worker.id, answer)
                 if isinstance(answer, Exhausted):
                     turns.remove(worker)
                 else:
-                    yield batch
+                    yield Raised(_raised(worker.id, answer)) if isinstance(answer, Failed) else batch
 
     def _begin(self) -> None:
         """Start an epoch, once the answers of the last one, if it was left early, have been read."""

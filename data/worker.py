@@ -19,6 +19,7 @@ from ..ir.errors import ArgumentError
 from ..runtime import modes
 from ..runtime.random import manual_seed
 from ..runtime.threads import set_num_threads
+from .datasets import IterableDataset
 from .fetching import Exhausted, Fetch, Setup, WorkerInfo, be_worker
 from .sharing import Writer
 
@@ -112,10 +113,11 @@ def _serve(connection: Connection, tasks: _Tasks, setup: Setup, worker: int) -> 
                 broken = broken or _failed(error)
         elif epoch != tasks.epoch:
             connection.send(Skipped())
-        elif broken is not None:
-            connection.send(broken)
         elif ended:
             connection.send(Exhausted())
+        elif broken is not None:
+            connection.send(broken)
+            ended = isinstance(setup.dataset, IterableDataset)  # which has no keys to come to an end
         else:
             ended = _answer(connection, writer, fetch, task[0])
 

@@ -302,8 +302,11 @@ _collate = _module(
 )  # fmt: skip
 _data_utils = _module("utils.data._utils", collate=_collate, MP_STATUS_CHECK_INTERVAL=5.0)
 _ITERATORS = {
-    name: kind(name, "utils.data.dataloader", "loaders iterate by generators")
-    for name in ("_BaseDataLoaderIter", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+    "_BaseDataLoaderIter": data.loader.Batches,
+    **{
+        name: kind(name, "utils.data.dataloader", "all loaders iterate by one class")
+        for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+    },
 }
 hooks = _module("utils.hooks", RemovableHandle=RemovableHandle)
 

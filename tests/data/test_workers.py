@@ -285,6 +285,43 @@ def test_an_exception_is_raised_again_with_worker_and_traceback(persistent):
         assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_batches_come_after_one_that_could_not_be_made(workers, persistent):
+    """As who leaves bad samples out expects."""
+    if persistent and not workers:
+        return
+    loader = DataLoader(
+        Numbers(10, fails(KeyError("lost"))), 2, num_workers=workers, persistent_workers=persistent
+    )
+    for _ in range(2):
+        batches, seen = iter(loader), []
+        assert len(batches) == 5
+        while True:
+            try:
+                seen.append(next(batches)[1].tolist())
+            except KeyError:
+                seen.append("lost")
+            except StopIteration:
+                break
+        assert seen == [[0, 1], "lost", [4, 5], [6, 7], [8, 9]]
+
+
+def test_a_stream_that_cannot_begin_comes_to_an_end():
+    class Bad(IterableDataset):
+        def __iter__(self):
+            raise ValueError("no")
+
+    batches, seen = iter(DataLoader(Bad(), num_workers=2)), 0
+    with pytest.raises(StopIteration):
+        while True:
+            try:
+                next(batches)
+            except ValueError:
+                seen += 1
+    assert seen == 2
+
+
 @pytest.mark.parametrize("error", [Odd("this", "that"), StopIteration("this and that"), OSError(lambda: 0)])
 def test_an_exception_that_cannot_be_raised_again_is_told(error):
     with pytest.raises(WorkerError, match="an exception was raised in worker 1 of the DataLoader") as caught:
