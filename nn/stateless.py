@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, StateError
@@ -26,15 +26,38 @@ def tied(tensors: Sequence[Tensor]) -> list[int]:
     return [first.setdefault(id(x), at) for at, x in enumerate(tensors)]
 
 
-def _slots(module: Module) -> dict[str, list[Slot]]:
-    """Where each parameter and buffer stands."""
+def _slots(module: Module, names: Iterable[str] = ()) -> dict[str, list[Slot]]:
+    """Where each parameter and buffer stands; `names` may lead through modules that hold themselves."""
     found: dict[str, list[Slot]] = {}
-    for prefix, part in module.named_modules(remove_duplicate=False):
+    for prefix, part in _paths(module, "", ()):
         for members in (part._parameters, part._buffers):
             for name, value in members.items():
                 if value is not None:
-                    found.setdefault(f"{prefix}.{name}" if prefix else name, []).append((part, members, name))
+                    found.setdefault(f"{prefix}{name}", []).append((part, members, name))
+    for path in names:
+        if path not in found and (part := _part(module, path)) is not None:
+            name = path.rpartition(".")[2]
+            for members in (part._parameters, part._buffers):
+                if members.get(name) is not None:
+                    found.setdefault(path, []).append((part, members, name))
     return found
+
+
+def _paths(module: Module, prefix: str, above: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+    """A module and all below it under each of their names, but for those that lead back to one above."""
+    yield prefix, module
+    above = (*above, module)
+    for name, child in module._modules.items():
+        if child is not None and not any(child is x for x in above):
+            yield from _paths(child, f"{prefix}{name}.", above)
+
+
+def _part(module: Module, path: str) -> Module | None:
+    """The module that holds what a dotted name stands for."""
+    part: Any = module
+    for name in path.split(".")[:-1]:
+        part = part._modules.get(name) if isinstance(part, Module) else None
+    return part if isinstance(part, Module) else None
 
 
 def _held(slot: Slot) -> Tensor:
@@ -82,7 +105,7 @@ def functional_call(
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ArgumentError(f"functional_call(kwargs): must be a dict, not {type(kwargs).__name__}")
     values = _merged(parameter_and_buffer_dicts)
-    slots = _slots(module)
+    slots = _slots(module, values)
     others = {name: value for name, value in values.items() if name not in slots}
     values = {name: value for name, value in values.items() if name in slots}
     given: dict[str, Tensor] = dict(values)
@@ -141,10 +164,7 @@ def _attribute(module: Module, path: str) -> list[tuple[Module, str]]:
 
     Raises ArgumentError for one that is no tensor.
     """
-    *names, key = path.split(".")
-    part: Any = module
-    for name in names:
-        part = part._modules.get(name) if isinstance(part, Module) else None
+    part, key = _part(module, path), path.rpartition(".")[2]
     if part is None or hasattr(type(part), key):
         return []
     held = getattr(part, key, None)

@@ -401,3 +401,14 @@ def test_func_is_recorded(function):
     # compiled code may add in another order: at most 12 terms of size 30
     assert all(lamina.allclose(y, function(x), atol=1e-4) for y in found)
     assert "served 2 of 3" in str(traced.explain())
+
+
+def test_functional_call_of_a_module_that_holds_itself():
+    module = lamina.nn.Linear(1, 1)
+    module.inner = lamina.nn.Linear(1, 1)
+    module.inner.outer = module
+    x, held = lamina.ones(2, 1), module.weight.clone()
+    given = {"inner.outer.weight": lamina.tensor([[3.0]]), "bias": lamina.zeros(1)}
+    found = lamina.func.functional_call(module, given, x, tie_weights=False)
+    assert found.tolist() == [[3.0], [3.0]]
+    assert module.weight.equal(held)
