@@ -23,6 +23,9 @@ from ..distributed.launching.spawn import (
     is_possible,
     raised,
 )
+from ..runtime.shared_memory import register
+
+register()
 
 __all__ = [  # noqa: PLE0604
     *multiprocessing.__all__, "ProcessContext", "ProcessException", "ProcessExitedException",

@@ -13,6 +13,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from itertools import accumulate
 from typing import Any
@@ -27,6 +28,7 @@ from .history import storage_of
 from .tensor import Parameter, Tensor, fields, retyped, slots, wrap
 
 ALIGN = 64  # as kernels like their arrays
+ROOM = 1 << 26  # bytes of a block that tensors get into one by one
 # References to an array while it is counted: of its tensor or the array that shows it, a name, an argument.
 ALONE = 3
 
@@ -71,8 +73,10 @@ def block_of(array: np.ndarray) -> Block | None:
     return owner if isinstance(owner, Block) else None
 
 
-def share(tensors: Iterable[Tensor]) -> None:
+def share(tensors: Iterable[Tensor], roomy: bool = False) -> None:
     """Move tensors into one block of shared memory, in place; those that are in one already stay there.
+
+    roomy: where others may follow one by one, a block has room for them, as each takes a descriptor.
 
     Raises DeviceError where there are no elements to move or no such memory, StateError for memory that
     others see, who would not see what other processes write.
@@ -86,11 +90,11 @@ def share(tensors: Iterable[Tensor]) -> None:
         _check_alone(x)
     sizes = [-(-x._data.nbytes // ALIGN) * ALIGN for x in unshared.values()]
     starts = list(accumulate(sizes, initial=0))
-    block = _new_block(max(starts[-1], 1))
+    block, first = _room(starts[-1]) if roomy else (_new_block(max(starts[-1], 1)), 0)
     register()
     for x, start in zip(unshared.values(), starts):
         like = np.empty_like(x._data)  # its strides, without gaps
-        data = np.ndarray(like.shape, like.dtype, block, start, like.strides)
+        data = np.ndarray(like.shape, like.dtype, block, first + start, like.strides)
         data[...] = x._data
         x._data = data
         storage_of(x).expose()  # what was computed of its values holds no longer than to the next call
@@ -107,6 +111,22 @@ def _new_block(size: int) -> Block:
     descriptor = os.memfd_create("lamina-tensors")
     os.ftruncate(descriptor, size)
     return _mapped(descriptor, size)
+
+
+_roomy: list[Any] = [lambda: None, 0]  # a reference to the block that still has room, and how much is taken
+
+
+def _room(size: int) -> tuple[Block, int]:
+    """A block with so much room, and from where on; pages that nobody writes take no memory."""
+    with _lock:
+        block, start = _roomy[0](), _roomy[1]
+        if block is not None and start + size <= len(block):
+            _roomy[1] += size
+            return block, start
+    made = _new_block(max(size, ROOM))
+    with _lock:
+        _roomy[:] = weakref.ref(made), size
+    return made, 0
 
 
 def _check_alone(x: Tensor) -> None:
@@ -150,7 +170,9 @@ def is_shared(self: Tensor) -> bool:
 def register() -> None:
     """Have multiprocessing hand shared tensors over as such: to its processes, by its queues, pipes, pools.
 
-    pickle by itself, copy and save go on making copies.
+    pickle by itself, copy and save go on making copies, and so do queues and pipes of tensors that are not
+    shared.  What a process is started with is moved into shared memory, as PyTorch has it, where nobody else
+    sees the memory: who starts it reads there what it writes.
     """
     pickler = import_module("multiprocessing.reduction").ForkingPickler
     for kind in (Tensor, Parameter):
@@ -159,6 +181,9 @@ def register() -> None:
 
 
 def _handed_over(x: Tensor) -> Any:
+    if import_module("multiprocessing.context").get_spawning_popen() is not None and not is_shared(x):
+        with suppress(DeviceError, StateError, OSError):
+            share([x], roomy=True)
     block = block_of(x._data) if isinstance(x._data, np.ndarray) else None
     if block is None:
         return x.__reduce_ex__(5)

@@ -67,7 +67,7 @@ def test_what_a_process_writes_is_seen(method):
 def inspect(x, weight, view, plain):
     assert type(weight) is nn.Parameter and weight.requires_grad and weight.note == "kept"
     assert x.dtype is lamina.bfloat16 and x.stride() == (1, 2)
-    assert not plain.is_shared()
+    assert plain.is_shared()  # as all that a process is started with
     view.zero_()
     assert (x[1] == 0).all() and (x[0] != 0).all()  # one memory here, too
     with lamina.no_grad():
@@ -299,3 +299,21 @@ def test_plain_multiprocessing_hands_them_on_too():
     x = lamina.zeros(2).share_memory_()
     run(add_one, x, context=multiprocessing.get_context("spawn"))
     assert x.tolist() == [1, 1]
+
+
+def _write(*tensors):
+    for number, x in enumerate(tensors):
+        x += number
+
+
+def test_what_a_process_is_started_with_is_shared_with_it():
+    """As PyTorch has it where it pickles, for who reads results there; what others see stays where it is."""
+    tensors = [lamina.zeros(3) for _ in range(1500)]  # more than a process may have descriptors
+    seen = lamina.ones(3)
+    view = seen[1:]
+    process = spawned.Process(target=_write, args=(*tensors, seen), daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert all(x.eq(number).all() for number, x in enumerate(tensors))
+    assert seen.eq(1).all() and view.eq(1).all()
