@@ -163,7 +163,7 @@ class DataLoader(Generic[T]):
 
 
 class Batches:
-    """The batches of an epoch.  After an error in making one comes the next one, as who skips some expects."""
+    """The batches of an epoch.  After an error in making one comes the next one, as skipping wants it."""
 
     def __init__(self, loader: DataLoader, batches: Iterator[Any]):
         self._loader, self._batches = loader, batches
