@@ -228,6 +228,14 @@ ComplexFloatStorage, ComplexDoubleStorage = (
 )
 
 
+def storage_type(self: Tensor) -> type[TypedStorage]:
+    """The class of memory of this tensor's dtype."""
+    return globals()[f"{self.dtype.scalar_type}Storage"]
+
+
+Tensor.storage_type = storage_type  # type: ignore[attr-defined]
+
+
 def set_default_tensor_type(t: Any) -> None:
     """Make the dtype of FloatTensor and its kin the default.  Raises ArgumentError, DTypeError."""
     if isinstance(t, str):

@@ -72,6 +72,8 @@ def multilabel_margin_loss(
     """
     reduction = reduction_of("multilabel_margin_loss", size_average, reduce, reduction)
     _check_scores("multilabel_margin_loss", input)
+    if input.ndim < 2 and target.ndim < 2 and input.numel() == target.numel() == 1:
+        target = target.reshape(input.shape)  # one class, with a dim or without
     if target.shape != input.shape:
         raise ShapeError(
             "multilabel_margin_loss: inconsistent target size: input and target must have one shape",

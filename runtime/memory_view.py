@@ -54,7 +54,7 @@ def _reach(x: Tensor) -> int:
 def memory_of(x: Tensor) -> np.ndarray:
     """All of the memory that a tensor shares with its base and views, as a line of elements of its dtype."""
     if type(x._data) is NoValues:
-        raise NoValuesError("a tensor on the meta device has no memory", f"tensor: {x._meta}")
+        raise NoValuesError("a tensor on the meta device has no memory (Not available)", f"tensor: {x._meta}")
     if type(x._data) is OnDevice:
         raise DeviceError(f"the memory of a tensor on {x.device} has no storage to look into", "x.cpu() has")
     held = x._storage.memory if x._storage is not None else None

@@ -1,5 +1,6 @@
 """What layers refuse, and what they do that has no counterpart to compare numbers with."""
 
+import itertools
 import re
 
 import numpy as np
@@ -332,6 +333,12 @@ def test_the_class_of_one_example_may_be_a_tensor_of_one_element(loss, reduction
     assert loss(lamina.zeros(1), lamina.tensor([0])).item() == 0
     with pytest.raises(RuntimeError):
         loss(scores, lamina.tensor([1, 1, 1]))
+
+
+def test_multilabel_margin_loss_of_one_class_takes_its_target_with_a_dim_or_without():
+    scores = (lamina.tensor(0.5), lamina.tensor([0.5]))
+    for input, target in itertools.product(scores, (lamina.tensor(0), lamina.tensor([0]))):
+        assert F.multilabel_margin_loss(input, target, reduction="none").shape == ()
 
 
 @pytest.mark.parametrize("loss", [F.multi_margin_loss, F.multilabel_margin_loss])

@@ -62,3 +62,10 @@ def test_storages_of_the_same_memory_have_one_number():
         x = place.ones(4)
         part, copy = x[1:].untyped_storage(), x.clone()
         assert x.untyped_storage()._cdata == part._cdata != copy.untyped_storage()._cdata
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_classes_of_storages_by_dtype():
+    for dtype in ("float32", "float16", "complex128", "bool", "uint8"):
+        kinds = [place.ones(2, dtype=getattr(place, dtype)).storage_type() for place in (torch, lamina)]
+        assert kinds[0].__name__ == kinds[1].__name__
