@@ -61,14 +61,16 @@ def plain(
         run = _several(run, tuple(t.dtype.numpy for t in outs))
     elif not _returns(op, types, conversions, outs[0]):
         run = _checked(run, outs[0].dtype.numpy, len(types))
-    return run
+    return _in_order(run) if op.traits.in_order and max([t.ndim for t in outs]) > 1 else run
 
 
 def unbound(op: Op, types: tuple[Type | None, ...], out: Type) -> Callable[..., Any]:
     """What computes `op`, of one result and no conversions, from arrays and attributes: to be called once."""
-    if _returns(op, types, (), out):
-        return op.reference
     reference, dtype = op.reference, out.dtype.numpy
+    if op.traits.in_order and out.ndim > 1:
+        reference = _in_order(reference)
+    if _returns(op, types, (), out):
+        return reference
     return lambda *arrays, **attrs: _array(reference(*arrays, **attrs), dtype)
 
 
@@ -199,6 +201,18 @@ def _checked(run: Callable, dtype: np.dtype, count: int) -> Callable:
         return out if out.__class__ is Array and out.dtype is dtype else _array(out, dtype)
 
     return general
+
+
+def _in_order(run: Callable) -> Callable:
+    """`run` with results whose elements lie in the order of their dims."""
+
+    def ordered(*arrays, **attrs):
+        out = run(*arrays, **attrs)
+        if out.__class__ is tuple:
+            return tuple([np.asarray(each, order="C") for each in out])
+        return out if out.flags.c_contiguous else np.asarray(out, order="C")
+
+    return ordered
 
 
 def _several(run: Callable, dtypes: tuple[np.dtype, ...]) -> Callable:

@@ -39,6 +39,8 @@ class Traits:
     meets: other processes run it with this one, each as often and in the same order, so it is never left
     out, moved over another, or run ahead of time.
     compares: of a number that the operand's integers can't hold it asks alone on which side of them it lies.
+    in_order: the result's elements lie in the order of its dims, however the operands' lie: PyTorch's do, and
+    x.view(-1) of it is possible.
     """
 
     view: bool = False
@@ -55,6 +57,7 @@ class Traits:
     storage: bool = False
     meets: bool = False
     compares: bool = False
+    in_order: bool = False
 
 
 SEQUENCE: Any = object()  # stands in _kinds for tuples and lists, whose items say what kind they are

@@ -10,7 +10,7 @@ import numpy as np
 from .. import lowering
 from ..dims import same
 from ..errors import ArgumentError, ArgumentValueError, ShapeError
-from ..op import composite, define
+from ..op import Traits, composite, define
 from ..sample import Operand, sample
 from ..types import Shape, Type, type_of
 from .cast import cast, dtype_of, type_as
@@ -113,6 +113,7 @@ batch_norm_train = define(
     vjp=_vjp_batch_norm_train,
     saves=("input", "weight", "mean", "variance"),
     lower=lowering.kernel(_build_batch_norm_train),
+    traits=Traits(in_order=True),
     samples=lambda: [
         sample((17, 1)),
         sample((33, 2), (2,), (2,)),
@@ -208,6 +209,7 @@ batch_norm_eval = define(
         lambda g, running_var, input_type: sum(type_as(g, running_var), _channels(input_type.shape)[1]),
     ),
     lower=lowering.kernel(_build_batch_norm_eval),
+    traits=Traits(in_order=True),
     samples=lambda: [
         sample((17, 1), (1,), Operand((1,), low=0.5)),
         sample((0, 2), (2,), Operand((2,), low=0.5), (2,), (2,)),

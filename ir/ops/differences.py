@@ -9,7 +9,7 @@ from ..errors import ArgumentError, ArgumentValueError, ShapeError
 from ..op import composite
 from ..shapes import dim_of, dims_of
 from .arithmetic import mul
-from .cast import cast, dtype_of
+from .cast import cast, contiguous, dtype_of
 from .compare import gt, where
 from .create import ones_like
 from .join import cat
@@ -126,4 +126,4 @@ def renorm(input, p, dim, maxnorm):
         raise ShapeError(f"renorm: takes two dimensions or more, not {list(input.shape)}")
     others = tuple(d for d in dims_of("renorm", None, input.ndim) if d != dim)
     norms = linalg_vector_norm(input, p, others, True)
-    return mul(input, where(gt(norms, maxnorm), maxnorm / (norms + 1e-7), 1.0))
+    return contiguous(mul(input, where(gt(norms, maxnorm), maxnorm / (norms + 1e-7), 1.0)))

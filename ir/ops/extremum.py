@@ -9,7 +9,7 @@ import numpy as np
 from .. import lowering
 from ..dtypes import bool_, int64, uint8
 from ..errors import DTypeError
-from ..op import REGISTRY, composite, define
+from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dim_of, dims_of
 from ..types import Shape, Type
@@ -59,6 +59,7 @@ def _extremum(name: str, ufunc: np.ufunc):
         reference=lambda input, *, dim, keepdim: ufunc.reduce(input, axis=dim, keepdims=keepdim),
         grad=grad,
         lower=lowering.kernel(build),
+        traits=Traits(in_order=True),
         samples=_extremum_samples,
         doc=f"""Find the {adjective} element over `dim` (an int, several, or (): all).  A NaN wins.
 
@@ -127,6 +128,7 @@ def _extremum_dim(name: str, ufunc: np.ufunc):
         ),
         outputs=("values", "indices"),
         lower=lowering.kernel(build),
+        traits=Traits(in_order=True),
         samples=_pick_samples,
         method=False,
         doc=f"""Find the {name}imum along `dim` and where it stands: what `{name}(input, dim)` calls.

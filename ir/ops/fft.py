@@ -13,7 +13,7 @@ from typing import Any
 from .. import lowering, transforms
 from ..dtypes import COMPLEX, bfloat16, default_dtype, float16, float32, float64
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
-from ..op import composite, define
+from ..op import Traits, composite, define
 from ..sample import sample
 from ..shapes import dim_of
 from ..types import Type
@@ -42,6 +42,7 @@ fft_c2c = define(
     dtypes="complex",
     complex="stated",
     grad=lambda g, dim, scale, forward: fft_c2c(g, dim, scale, not forward),
+    traits=Traits(in_order=True),
     lower=_LIBRARY,
     method=False,
     samples=lambda: [
@@ -80,6 +81,7 @@ fft_r2c = define(
     reference=lambda input, *, dim, scale: transforms.r2c(input, dim, scale),
     dtypes="complex",
     grad=_grad_r2c,
+    traits=Traits(in_order=True),
     lower=_LIBRARY,
     method=False,
     samples=lambda: [
@@ -124,6 +126,7 @@ fft_c2r = define(
     dtypes="complex",
     complex="stated",
     grad=_grad_c2r,
+    traits=Traits(in_order=True),
     lower=_LIBRARY,
     method=False,
     samples=lambda: [

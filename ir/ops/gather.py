@@ -129,7 +129,7 @@ gather = define(
     reference=_gather,
     grad=(lambda g, index, input_type, dim: ungather(g, index, dim, input_type.shape), None),
     lower=lowering.kernel(_build_gather),
-    traits=Traits(movement=True, refuses=True),
+    traits=Traits(movement=True, refuses=True, in_order=True),
     samples=_gather_samples,
 )
 

@@ -61,7 +61,7 @@ masked_fill = define(
         lambda g, mask: REGISTRY["where"](mask, g, 0.0),
     ),
     lower=lowering.pointwise(lambda input, mask, value: scalar.op("select", mask, value, input)),
-    traits=Traits(elementwise=True, inplace=True, movement=True),
+    traits=Traits(elementwise=True, inplace=True, movement=True, in_order=True),
     samples=lambda: [
         Sample((Operand(shape), Operand(mask, category="bool"), Operand(())))
         for shape, mask in (

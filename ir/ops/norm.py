@@ -16,7 +16,7 @@ from .. import lowering
 from ..dims import same
 from ..dtypes import float32, float64
 from ..errors import DTypeError, ShapeError
-from ..op import composite, define
+from ..op import Traits, composite, define
 from ..sample import sample
 from ..shapes import sizes_of
 from ..types import Shape, Type, type_of
@@ -151,6 +151,7 @@ layer_norm = define(
     vjp=_vjp_layer_norm,
     saves=("input", "weight", "mean", "rstd"),
     lower=lowering.kernel(_build_layer_norm),
+    traits=Traits(in_order=True),
     samples=lambda: [
         sample((17,), [17]),
         sample((0, 3), [3]),
@@ -236,6 +237,7 @@ rms_norm = define(
     vjp=_vjp_rms_norm,
     saves=("input", "weight", "rstd"),
     lower=lowering.kernel(_build_rms_norm),
+    traits=Traits(in_order=True),
     samples=lambda: [
         sample((17,), [17]),
         sample((0, 3), [3]),

@@ -150,7 +150,7 @@ def _triangle(name: str, keep: str, words: str) -> Any:
         reference=reference,
         grad=lambda g, diagonal: REGISTRY[name](g, diagonal),
         lower=lowering.kernel(_build_triangle(keep)),
-        traits=Traits(movement=True, inplace=True),
+        traits=Traits(movement=True, inplace=True, in_order=True),
         samples=lambda: [
             sample((0, 2)), sample((1, 1)), sample((17, 2), diagonal=-3), sample((2, 33), diagonal=1),
             sample((3, 17)), sample((2, 3, 4), diagonal=-1), sample((3, 3), diagonal=5),

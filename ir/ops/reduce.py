@@ -10,7 +10,7 @@ import numpy as np
 from .. import lowering
 from ..dtypes import DType, bool_, int64, uint8
 from ..errors import DimError, DTypeError, ShapeError
-from ..op import REGISTRY, composite, define
+from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
 from ..shapes import dim_of, dims_of, reduced_shape
 from ..types import Shape, Type, type_of
@@ -155,6 +155,7 @@ sum = define(
     quick=_quick_sum,
     quick_grad=_quick_grad_sum,
     lower=lowering.kernel(_build_sum),
+    traits=Traits(in_order=True),
     samples=reduction_samples,
 )
 
@@ -198,6 +199,7 @@ mean = define(
         g / count(input_type.shape, dim), input_type.shape, dim, keepdim
     ),
     lower=lowering.kernel(_build_mean),
+    traits=Traits(in_order=True),
     samples=reduction_samples,
     dtypes="float",
 )
@@ -260,6 +262,7 @@ prod = define(
     ),
     grad=_grad_prod,
     lower=lowering.kernel(_build_prod),
+    traits=Traits(in_order=True),
     samples=_prod_samples,
 )
 
@@ -290,6 +293,7 @@ def _truth(name: str, ufunc: np.ufunc):
         reference=reference,
         complex="analytic",
         lower=lowering.kernel(build),
+        traits=Traits(in_order=True),
         samples=reduction_samples,
         doc=f"""Tell whether {name} of the elements over `dim` (an int, several, or None: all) differ from 0.
 

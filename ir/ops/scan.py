@@ -105,7 +105,7 @@ def _running(name: str, ufunc: np.ufunc, word: str, bind: Any, grad: Any, sample
         complex="analytic",
         grad=grad,
         lower=lowering.kernel(build),
-        traits=Traits(inplace=True),
+        traits=Traits(inplace=True, in_order=True),
         samples=samples,
     )
 
@@ -260,6 +260,7 @@ def _running_extremum(name: str, ufunc: np.ufunc, better: np.ufunc, adjective: s
         grad=lambda g, indices, input_type, dim: to_index(g, indices, input_type.shape, dim, True),
         outputs=("values", "indices"),
         lower=lowering.kernel(build),
+        traits=Traits(in_order=True),
         samples=_scan_samples(distinct=True),
         doc=f"""Find the {adjective} element up to each place along `dim`.
 
@@ -327,5 +328,6 @@ logcumsumexp = define(
     complex="analytic",
     grad=_grad_logcumsumexp,
     lower=lowering.kernel(_build_logcumsumexp),
+    traits=Traits(in_order=True),
     samples=_scan_samples(),
 )

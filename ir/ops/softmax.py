@@ -11,7 +11,7 @@ import numpy as np
 from .. import lowering
 from ..dtypes import DType
 from ..errors import DTypeError
-from ..op import composite, define
+from ..op import Traits, composite, define
 from ..sample import sample
 from ..shapes import dim_of
 from ..types import Type
@@ -88,7 +88,7 @@ def _quick_softmax(row: np.ndarray, across: np.ndarray) -> Callable:
             out = _quickly_from_top(input, row)
             np.exp(out, out)
         out /= out.dot(across).take(row)
-        return out
+        return out if out.flags.c_contiguous else np.ascontiguousarray(out)
 
     return softmax
 
@@ -103,8 +103,7 @@ def _quick_log_softmax(row: np.ndarray, across: np.ndarray) -> Callable:
 
 
 def _quickly_from_top(input: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """In the input's own order, whatever that of what is taken off."""
-    return np.subtract(input, np.maximum.reduce(input, 1).take(row), np.empty_like(input))
+    return np.subtract(input, np.maximum.reduce(input, 1).take(row), np.empty(input.shape, input.dtype))
 
 
 def _build_softmax(k: Any, input: Any, *, dim: int, dtype: DType | None) -> None:
@@ -164,6 +163,7 @@ softmax = define(
     quick=_quick(_quick_softmax),
     grad=lambda g, out, dim: rounded_once(_softmax_grad, g, out, dim=dim),
     lower=lowering.kernel(_build_softmax),
+    traits=Traits(in_order=True),
     samples=_samples,
     dtypes="float",
 )
@@ -184,6 +184,7 @@ log_softmax = define(
     quick=_quick(_quick_log_softmax),
     grad=lambda g, out, dim: rounded_once(_log_softmax_grad, g, out, dim=dim),
     lower=lowering.kernel(_build_log_softmax),
+    traits=Traits(in_order=True),
     samples=_samples,
     dtypes="float",
 )

@@ -10,7 +10,7 @@ import numpy as np
 from .. import lowering
 from ..dtypes import DType
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
-from ..op import REGISTRY, composite, define
+from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample, sample
 from ..shapes import dims_of, float_dtype
 from ..types import Shape, Type
@@ -99,6 +99,7 @@ var = define(
         * (input - mean(input, dim, True))
     ),
     lower=lowering.kernel(_build_var),
+    traits=Traits(in_order=True),
     samples=_spread_samples,
     dtypes="float",
 )
@@ -132,6 +133,7 @@ std = define(
             var(input, dim, keepdim=keepdim, correction=correction)
         )
     ),
+    traits=Traits(in_order=True),
     samples=_spread_samples,
     dtypes="float",
 )
@@ -191,6 +193,7 @@ logsumexp = define(
         keep(g, input_type.shape, dim, keepdim) * exp(input - keep(out, input_type.shape, dim, keepdim))
     ),
     lower=lowering.kernel(_build_logsumexp),
+    traits=Traits(in_order=True),
     samples=lambda: [
         sample((), dim=0), sample((0,), dim=0, differentiable=False), sample((1,), dim=0),
         sample((17,), dim=0), sample((33,), dim=-1), sample((3, 17), dim=1), sample((3, 4), dim=(0, 1)),
@@ -278,6 +281,7 @@ linalg_vector_norm = define(
     reference=_vector_norm,
     grad=_grad_vector_norm,
     lower=lowering.kernel(_build_vector_norm),
+    traits=Traits(in_order=True),
     samples=lambda: [
         sample((), differentiable=False), sample((0,)), sample((1,)), sample((17,)), sample((33,), dim=0),
         *(

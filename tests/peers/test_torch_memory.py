@@ -4,6 +4,7 @@ Who writes into what `pad(x, (0, 0), mode="reflect")` returns must not write int
 """
 
 import warnings
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,35 @@ def test_memory_is_shared_as_in_pytorch(operand, call):
         theirs = is_the_operands(torch, torch_functional, operand, call)
         ours = is_the_operands(lamina, lamina_functional, operand, call)
     assert ours == theirs or theirs is None
+
+
+IN_ORDER = {
+    "softmax": lambda x, F: x.softmax(-1), "log_softmax": lambda x, F: x.log_softmax(0),
+    "cumsum": lambda x, F: x.cumsum(0), "cumprod": lambda x, F: x.cumprod(-1),
+    "cummax": lambda x, F: x.cummax(0).values, "logcumsumexp": lambda x, F: x.logcumsumexp(0),
+    "masked_fill": lambda x, F: x.masked_fill(x > 0.5, 0.0),
+    "gather": lambda x, F: x.gather(0, (x > 2).long()),
+    "tril": lambda x, F: x.tril(), "triu": lambda x, F: x.triu(1), "sum": lambda x, F: x.sum(0),
+    "mean": lambda x, F: x.mean(-1, keepdim=True), "prod": lambda x, F: x.prod(1),
+    "amax": lambda x, F: x.amax(0),
+    "max": lambda x, F: x.max(0).values, "any": lambda x, F: (x > 0.5).any(0),
+    "var": lambda x, F: x.var(0),
+    "std": lambda x, F: x.std(-1), "logsumexp": lambda x, F: x.logsumexp(0),
+    "norm": lambda x, F: x.norm(dim=0),
+    "renorm": lambda x, F: x.renorm(2, 0, 1.0), "layer_norm": lambda x, F: F.layer_norm(x, x.shape[-1:]),
+    "rms_norm": lambda x, F: F.rms_norm(x, x.shape[-1:]),
+    "batch_norm": lambda x, F: F.batch_norm(x, None, None, training=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", IN_ORDER)
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (32, 33, 34)])
+def test_results_lie_in_order_where_pytorchs_do(call, sizes):
+    """There x.transpose(1, 2).softmax(-1).view(-1) is possible."""
+    for order in ((1, 0, 2), (2, 1, 0), (0, 2, 1), (1, 2, 0)):
+        x = torch.linspace(0.0, 1.0, prod(sizes)).reshape(sizes).permute(order)
+        wanted = IN_ORDER[call](x, torch_functional)
+        for _ in range(3):  # by a formula, by a plan, by code for it
+            y = lamina.from_numpy(x.numpy())
+            found = IN_ORDER[call](y, lamina_functional)
+            assert found.is_contiguous() or not wanted.is_contiguous()
