@@ -26,8 +26,6 @@ ROOT = __package__.rpartition(".")[0]  # lamina
 PLAYED = "torch"
 # Lamina's own rooms, which PyTorch does not have.
 ROOMS = ("data", "demo", "facade", "ir", "passes", "runtime", "__main__")
-# Modules that have the name of a function in theirs, which an import would put the module over.
-SHADOWED = ("_higher_order_ops.associative_scan", "autograd.gradcheck")
 # Packages that come with PyTorch or are compiled against it, and what they are here.
 ELSEWHERE = {
     "functorch": "func",
@@ -94,7 +92,15 @@ class _Root(Loader):
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to do."""
+        """Enter what is loaded among the loaded modules under PyTorch's names, as programs look for them there.
+
+        They exchange functions of `sys.modules["torch.nn.init"]`, say.  So none is imported a second time either, which
+        would put modules that have the name of a function in theirs, as `autograd.gradcheck`, over the function.
+        """
+        for name, loaded in list(sys.modules.items()):
+            root, _, rest = name.partition(".")
+            if root == ROOT and rest and rest.partition(".")[0] not in ROOMS:
+                sys.modules.setdefault(f"{PLAYED}.{rest}", loaded)
 
 
 class Finder(MetaPathFinder):
@@ -151,8 +157,6 @@ def answer() -> None:
         sys.meta_path.insert(0, Finder())
         _tell_workers()
         known_as(PLAYED)
-    for name in SHADOWED:
-        sys.modules.setdefault(f"{PLAYED}.{name}", sys.modules[f"{ROOT}.{name}"])
 
 
 def _tell_workers() -> None:

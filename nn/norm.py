@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.dtypes import int64
 from ..ir.errors import ArgumentValueError, ShapeError
-from ..runtime import Parameter, Tensor, modes, no_grad, ops
+from ..runtime import Parameter, Tensor, modes, ops
 from . import functional as F
 from . import init
 from .module import Module
@@ -228,11 +228,10 @@ class LayerNorm(Module):
 
     def reset_parameters(self) -> None:
         """Set the scale to 1 and the shift to 0."""
-        with no_grad():
-            if self.weight is not None:
-                self.weight.fill_(1)
-            if self.bias is not None:
-                self.bias.zero_()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)

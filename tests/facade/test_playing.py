@@ -87,6 +87,33 @@ def test_an_import_puts_no_module_over_a_function(tmp_path):
     assert run(tmp_path, "-c", IMPORTED) == "True\n"
 
 
+EXCHANGED = """
+import sys, torch
+from torch import nn
+init = sys.modules["torch.nn.init"]
+assert init is nn.init and sys.modules["torch.nn.functional"] is nn.functional
+assert all(f"torch.nn.modules.{file}" in sys.modules for file in ("activation", "conv", "linear"))
+modules = [
+    nn.Linear(3, 4), nn.Bilinear(2, 3, 4), nn.Conv1d(3, 4, 3), nn.ConvTranspose2d(3, 4, 3), nn.LSTM(3, 4),
+    nn.GRUCell(3, 4), nn.Embedding(5, 6), nn.EmbeddingBag(5, 6), nn.LayerNorm(4), nn.RMSNorm(4),
+    nn.GroupNorm(2, 4), nn.MultiheadAttention(8, 2), nn.PReLU(), nn.Transformer(8, 2, 1, 1, 8),
+    nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3]),
+]
+for name in [name for name in vars(init) if name.endswith("_") and not name.startswith("_")]:
+    setattr(init, name, lambda tensor, *args, **kwargs: tensor)
+for module in modules:
+    for param in module.parameters():
+        torch.no_grad()(param.fill_)(3.0)
+    getattr(module, "reset_parameters", None) and module.reset_parameters()
+    getattr(module, "_reset_parameters", None) and module._reset_parameters()
+    print(*[type(module).__name__ for param in module.parameters() if (param != 3).any()], end="")
+"""
+
+
+def test_functions_of_init_may_be_exchanged_among_the_loaded_modules(tmp_path):
+    assert run(tmp_path, "-c", EXCHANGED) == ""
+
+
 def test_ways_to_run(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import torch\n")
