@@ -92,10 +92,10 @@ class _Root(Loader):
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        """Enter what is loaded among the loaded modules under PyTorch's names, as programs look for them there.
+        """Enter what is loaded among the loaded modules under PyTorch's names, where programs look for them.
 
-        They exchange functions of `sys.modules["torch.nn.init"]`, say.  So none is imported a second time either, which
-        would put modules that have the name of a function in theirs, as `autograd.gradcheck`, over the function.
+        They exchange functions of `sys.modules["torch.nn.init"]`, say.  So none is imported a second time,
+        which would put modules that have the name of a function in theirs, `autograd.gradcheck`, over it.
         """
         for name, loaded in list(sys.modules.items()):
             root, _, rest = name.partition(".")

@@ -204,11 +204,22 @@ def filled_in(op: str, shape: Shape, sizes: tuple) -> Shape:
     return sizes
 
 
+def as_whole(value: Any) -> int | Dim | None:
+    """The int that `value` stands for, one of NumPy's or a tensor of one element too; None if for none."""
+    if isinstance(value, (int, Dim)):
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
 def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[int, ...]:
     """An argument given once for all `n` spatial dimensions, or once for each."""
-    if isinstance(value, (int, Dim)):
-        return (value,) * n
-    values = tuple(value) if isinstance(value, (tuple, list)) else ()
-    if len(values) not in (1, n) or not all(isinstance(v, (int, Dim)) for v in values):
+    if not isinstance(value, (tuple, list)):
+        value = (value,)
+    values = tuple(v for v in map(as_whole, value) if v is not None)
+    if len(values) != len(value) or len(values) not in (1, n):
+        value = value[0] if len(value) == 1 else value
         raise ArgumentError(f"{op}: {name} must either be a single int or {n} ints, not {value!r}")
     return values * n if len(values) == 1 else values

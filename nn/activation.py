@@ -7,6 +7,7 @@ from typing import Any
 from ..ir.errors import ShapeError
 from ..runtime import Parameter, Tensor, ops
 from . import functional as F
+from . import init
 from .module import Module
 
 
@@ -260,7 +261,12 @@ class PReLU(Module):
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
-        self.weight = Parameter(ops.full((num_parameters,), float(init), device=device, dtype=dtype))
+        self.weight = Parameter(ops.empty(num_parameters, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the slopes to what they began as."""
+        init.constant_(self.weight, float(self.init))
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)

@@ -9,6 +9,7 @@ from ..ir import dtypes
 from ..ir.dims import Dim
 from ..ir.errors import ArgumentValueError, DTypeError, ShapeError
 from ..ir.graph import active
+from ..ir.shapes import as_whole
 from ..ir.table import FUNCTIONS, has_symbols, of_sizes
 from ..runtime import Tensor, ops, tensor
 from .resizing import TABLES, cubic_weights, taps
@@ -64,6 +65,7 @@ def _output_sizes(sizes: tuple, size: Any, scale_factor: Any) -> tuple[tuple, tu
         raise ArgumentValueError("interpolate: give either size or scale_factor")
     given = size if size is not None else scale_factor
     every = tuple(given) if isinstance(given, (tuple, list)) else (given,) * n
+    every = tuple(x if isinstance(x, float) or (found := as_whole(x)) is None else found for x in every)
     if len(every) != n:
         raise ArgumentValueError(
             f"interpolate: one value or {n} are wanted for {n} spatial dimensions: {given!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from ..ir.dtypes import int64
@@ -219,7 +220,7 @@ class LayerNorm(Module):
         dtype: Any = None,
     ):
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = tuple(normalized_shape) if isinstance(normalized_shape, Iterable) else (normalized_shape,)
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         kind = {"device": device, "dtype": dtype}
         self.register_parameter("weight", Parameter(ops.ones(shape, **kind)) if elementwise_affine else None)
@@ -258,7 +259,7 @@ class RMSNorm(Module):
         dtype: Any = None,
     ):
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = tuple(normalized_shape) if isinstance(normalized_shape, Iterable) else (normalized_shape,)
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         made = Parameter(ops.ones(shape, device=device, dtype=dtype)) if elementwise_affine else None
         self.register_parameter("weight", made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..ir.errors import ArgumentValueError
@@ -19,7 +20,7 @@ class _Pad(Module):
 
     def __init__(self, padding: Any):
         super().__init__()
-        given = (padding,) * (2 * self.sizes) if isinstance(padding, int) else tuple(padding)
+        given = tuple(padding) if isinstance(padding, Iterable) else (padding,) * (2 * self.sizes)
         if len(given) != 2 * self.sizes:
             raise ArgumentValueError(
                 f"{type(self).__name__}(padding): one int or {2 * self.sizes} are wanted, not {len(given)}"

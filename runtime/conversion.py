@@ -48,7 +48,7 @@ def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers."""
     data = on_host(self._data)
     # NumPy's own types are of Python's kinds; of others, those of ml_dtypes, lists would hold their scalars
-    found = data.tolist() if data.dtype.isbuiltin == 1 else data.astype(np.float32).tolist()
+    found = data.astype(np.float32).tolist() if data.dtype.isbuiltin == 2 else data.tolist()
     if modes.CHANGED:
         modes.tell("escape", self, "tolist", found)
     return found

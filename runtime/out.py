@@ -17,6 +17,7 @@ import numpy as np
 from ..ir.dtypes import DType, category_at_least, uint8
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, InplaceError
 from ..ir.op import REGISTRY
+from ..ir.shapes import as_whole
 from ..ir.types import CPU, type_of
 from . import modes
 from .changes import advance_objects
@@ -207,9 +208,10 @@ def checked_sizes(sizes: tuple, name: str) -> tuple[int, ...]:
     """The sizes in a call spelled f(2, 3) or f((2, 3)).  Raises ArgumentValueError."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    if not all(isinstance(n, int) and n >= 0 for n in sizes):
+    found = tuple(n for n in map(as_whole, sizes) if isinstance(n, int) and n >= 0)
+    if len(found) != len(sizes):
         raise ArgumentValueError(f"{name}: sizes must be ints, none negative, not {list(sizes)!r}")
-    return tuple(sizes)
+    return found
 
 
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:

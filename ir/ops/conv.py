@@ -22,7 +22,7 @@ from ..dims import at_least, same
 from ..errors import ArgumentValueError, ShapeError
 from ..op import Op, composite, define
 from ..sample import sample
-from ..shapes import common_device, pair
+from ..shapes import as_whole, common_device, pair
 from ..types import Type, type_of
 from .compare import eq, where
 from .join import constant_pad
@@ -37,7 +37,8 @@ from .view import reshape
 def conv_attrs(op: str, n: int, weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict:
     """The canonical attributes of a convolution over `n` dimensions."""
     stride, dilation = positive(op, "stride", stride, n), positive(op, "dilation", dilation, n)
-    if not isinstance(groups, int) or groups < 1:
+    parts = as_whole(groups)
+    if not isinstance(parts, int) or parts < 1:
         raise ArgumentValueError(f"{op}: groups must be 1 or more, not {groups!r}")
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
@@ -49,7 +50,7 @@ def conv_attrs(op: str, n: int, weight: Any, stride: Any, padding: Any, dilation
             raise ArgumentValueError(f"{op}: padding='same' needs a stride of 1, not {stride}")
         padding = tuple((t // 2, t - t // 2) for t in total)
     return {
-        "stride": stride, "padding": padded(op, padding, n), "dilation": dilation, "groups": groups,
+        "stride": stride, "padding": padded(op, padding, n), "dilation": dilation, "groups": parts,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import Op, Traits, define
 from ..sample import Operand, Sample, sample, unary_samples
-from ..shapes import sizes_of
+from ..shapes import as_whole, sizes_of
 from ..types import CPU, Device, Type, placed, type_of
 
 Number = bool | int | float | complex
@@ -248,7 +248,8 @@ def bind_logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
 
 
 def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, device: Any) -> dict[str, Any]:
-    if not isinstance(steps, (int, Dim)) or steps < 0:
+    count = as_whole(steps)
+    if count is None or count < 0:
         raise ArgumentValueError(f"{op}: steps must be an int and not negative, not {steps!r}")
     if dtype is not None and _dtype(op, dtype).category == "bool":
         raise DTypeError(f"{op}: does not make bool")
@@ -268,7 +269,7 @@ def _spaced(op: str, start: Any, end: Any, steps: Any, dtype: DType | None, devi
     return {
         "start": kind(ends[0]),
         "end": kind(ends[1]),
-        "size": (steps,),
+        "size": (count,),
         "dtype": inferred if dtype is None else dtype,
         "device": _device(device),
     }

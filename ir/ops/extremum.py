@@ -175,7 +175,7 @@ def min(input, dim=None, keepdim=False, *, other=None):
 
 
 def _choose(input: Any, dim: Any, keepdim: bool, other: Any, whole: Any, along: Any, elementwise: Any) -> Any:
-    if other is not None or hasattr(dim, "shape"):
+    if other is not None or (hasattr(dim, "shape") and not isinstance(dim, np.integer)):
         return elementwise(input, dim if other is None else other)
     if dim is not None:
         return along(input, dim, keepdim)

@@ -27,7 +27,8 @@ def pool_window(op: str, n: int, kernel_size: Any, stride: Any, padding: Any, di
     Raises ArgumentValueError, ShapeError where padding could fill a whole window.
     """
     kernel = positive(op, "kernel_size", kernel_size, n)
-    steps = kernel if stride is None or stride == () or stride == [] else positive(op, "stride", stride, n)
+    absent = stride is None or (isinstance(stride, (tuple, list)) and not stride)
+    steps = kernel if absent else positive(op, "stride", stride, n)
     window = Window(kernel, steps, padded(op, padding, n), positive(op, "dilation", dilation, n))
     for r, _, (p, _), d in zip(*window, strict=True):
         if 2 * p > d * (r - 1) + 1:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import lowering
-from ..dims import Dim
 from ..dtypes import int64
 from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..op import Op, composite, define
 from ..sample import Operand, sample
-from ..shapes import is_one, pair
+from ..shapes import as_whole, is_one, pair
 from ..types import Type
 from .cast import dtype_of
 from .compare import lt, where
@@ -37,15 +36,14 @@ def output_sizes(op: str, output_size: Any, sizes: tuple) -> tuple:
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * len(sizes)
     if len(given) == 1:
         given = tuple(given) * len(sizes)
+    whole = [None if n is None else as_whole(n) for n in given]
     if len(given) != len(sizes) or any(
-        n is not None and (not isinstance(n, (int, Dim)) or n < 0) for n in given
+        n is not None and (found is None or found < 0) for n, found in zip(given, whole, strict=True)
     ):
         raise ArgumentValueError(f"{op}: output_size must be {len(sizes)} sizes, not {output_size!r}")
-    if any(
-        n is not None and isinstance(n, int) and n > MOST_PARTS for n in given
-    ):  # each is an op of its own
+    if any(isinstance(n, int) and n > MOST_PARTS for n in whole):  # each is an op of its own
         raise ArgumentValueError(f"{op}: output_size {list(given)} asks for more than {MOST_PARTS} parts")
-    return tuple(n if wanted is None else wanted for wanted, n in zip(given, sizes, strict=True))
+    return tuple(n if wanted is None else wanted for wanted, n in zip(whole, sizes, strict=True))
 
 
 # ---- mean

@@ -44,6 +44,13 @@ def windows_of(n: int, kernel: tuple, stride: tuple, padding: tuple, **_: Any) -
     return Window(kernel, stride, padding, (1,) * n)
 
 
+def within(window: Window, sizes: tuple) -> Window:
+    """The window without what reaches beyond any input of these sizes, as of one that ceil_mode lets in."""
+    every = zip(window.kernel, sizes, window.padding, strict=True)
+    kernel = tuple(max(1, min(r, n + p)) if isinstance(n, int) else r for r, n, (p, _) in every)
+    return window._replace(kernel=kernel)
+
+
 def divisors(sizes: tuple, places: tuple, window: Window, include_pad: bool, override: int | None) -> list:
     """What the sums of windows are divided by: factors that are numbers, or arrays along one dimension."""
     if override is not None:
@@ -115,9 +122,10 @@ def make_avg_pool(n: int) -> Op:
         window = windows_of(n, **attrs)
         x = input if input.ndim == n + 2 else input[None]
         places = pool_places(op, x.shape[2:], window, ceil_mode)
-        taps = window.view(x, places)
+        inner = within(window, x.shape[2:])
+        taps = inner.view(x, places)
         out = np.zeros(x.shape[:2] + places, x.dtype)
-        for tap in product(*map(range, window.kernel)):
+        for tap in product(*map(range, inner.kernel)):
             out += taps[(slice(None), slice(None), *tap)]
         for factor in divisors(x.shape[2:], places, window, count_include_pad, divisor_override):
             out = divided(out, factor)
@@ -131,7 +139,7 @@ def make_avg_pool(n: int) -> Op:
         window, sizes = windows_of(n, **attrs), input.shape[-n:]
         counts = pool_places(op, sizes, window, ceil_mode)
         axes = k.parallel(*input.shape[:-n], *counts)
-        taps, places = k.axes(*window.kernel), axes[-n:]
+        taps, places = k.axes(*within(window, sizes).kernel), axes[-n:]
         total = k.sum(input.at(*axes[:-n], *window.positions(places, taps), outside=0), over=taps)
         divisor = divisor_at(places, counts, sizes, window, count_include_pad, divisor_override)
         part = div if input.dtype.is_floating_point else trunc_divide
@@ -153,6 +161,8 @@ def make_avg_pool(n: int) -> Op:
             sample((2, *x), kernel_size=3, stride=2, padding=1, ceil_mode=True),
             sample((1, 1, *x), kernel_size=3, stride=2, padding=1, count_include_pad=False),
             sample((1, 1, *x), kernel_size=2, stride=1, divisor_override=3),
+            sample((1, 2, *x), kernel_size=9, ceil_mode=True),
+            sample((1, 2, *x), kernel_size=9, stride=3, padding=2, ceil_mode=True),
         ],
         inapplicable=SAMPLE_SIZES,
         dtypes="number",
@@ -199,7 +209,8 @@ def avg_pool_grad_reference(g, *, size, ceil_mode, count_include_pad, divisor_ov
     for factor in divisors(size, places, window, count_include_pad, divisor_override):
         part = part / np.asarray(factor, g.dtype)
     part = part.reshape(*lead, *(1,) * n, *places)
-    x = window.overlap(np.broadcast_to(part, (*lead, *window.kernel, *places)), size)
+    inner = within(window, size)
+    x = inner.overlap(np.broadcast_to(part, (*lead, *inner.kernel, *places)), size)
     return x if g.ndim == n + 2 else x[0]
 
 
@@ -208,9 +219,10 @@ def build_avg_pool_grad(k, g, *, size, ceil_mode, count_include_pad, divisor_ove
     window = windows_of(n, **attrs)
     axes = k.parallel(*g.shape[:-n], *size)
     # the last window that an element may lie in, and those before it
-    before = k.axes(*(-(-r // s) for r, s in zip(window.kernel, window.stride, strict=True)))
+    inner = within(window, size)
+    before = k.axes(*(-(-r // s) for r, s in zip(inner.kernel, inner.stride, strict=True)))
     places, reached = [], []
-    for i, b, r, s, (p, _) in zip(axes[-n:], before, *window[:3], strict=True):
+    for i, b, r, s, (p, _) in zip(axes[-n:], before, *inner[:3], strict=True):
         places.append((i + p) // s - (b if s == 1 else k.coordinate(b)))
         if r % s:
             reached.append((i + p) % s + k.coordinate(b * s) < r)

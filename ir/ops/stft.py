@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..op import composite
+from ..shapes import as_whole
 from ..views import step
 from ..warned import warn
 from .cast import cast, dtype_of
@@ -36,9 +37,13 @@ def _window(op: str, x: Any, window: Any, n_fft: int, win_length: int) -> Any:
 def _lengths(op: str, n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]:
     hop_length = n_fft // 4 if hop_length is None else hop_length
     win_length = n_fft if win_length is None else win_length
+    lengths = []
     for name, n in (("n_fft", n_fft), ("hop_length", hop_length), ("win_length", win_length)):
-        if not isinstance(n, int) or isinstance(n, bool):
+        length = None if isinstance(n, bool) else as_whole(n)
+        if not isinstance(length, int):
             raise ArgumentError(f"{op}: {name} must be an int, not {type(n).__name__}")
+        lengths.append(length)
+    n_fft, hop_length, win_length = lengths
     if n_fft <= 0 or hop_length <= 0 or not 0 < win_length <= n_fft:
         raise ArgumentValueError(
             f"{op}: takes n_fft > 0, hop_length > 0 and 0 < win_length <= n_fft, "

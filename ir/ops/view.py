@@ -355,7 +355,7 @@ def expand_as(input, other):
 def bind_squeeze(input, dim=None, *more):
     """Drop dimensions of size 1: all of them, or those among `dim` (an int or several).  Raises DimError."""
     dim = (dim, *more) if more else dim  # as x.squeeze(0, 1) has them
-    dims = dims_of("squeeze", dim, input.ndim) if dim is None or dim != () else ()
+    dims = dims_of("squeeze", dim, input.ndim) if not isinstance(dim, tuple) or dim else ()
     if dim is not None and not input.ndim:
         dims_of("squeeze", dim, 0)
     return (input,), {"dim": tuple(d for d in dims if same(input.shape[d], 1))}

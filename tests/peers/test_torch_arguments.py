@@ -1,6 +1,7 @@
 """Arguments by PyTorch's names: what PyTorch takes by keyword is taken here."""
 
 import inspect
+import pickle
 import warnings
 from collections import defaultdict
 
@@ -264,3 +265,79 @@ def test_squeeze_takes_its_dims_one_by_one():
     for dims in ((0, 1), (0, -1), ((0, 3),), (2, 0)):
         mine, theirs = (t.ones(1, 1, 2, 1).squeeze(*dims) for t in (lamina, torch))
         assert tuple(mine.shape) == tuple(theirs.shape), dims
+
+
+IMAGE = np.arange(32.0, dtype="float32").reshape(1, 2, 4, 4)
+OF_INTS = {
+    "conv2d": lambda t, x, i: t.nn.functional.conv2d(x, t.ones(2, 1, 2, 2), None, i(2), i(1), i(1), i(2)),
+    "conv_transpose2d": lambda t, x, i: t.nn.functional.conv_transpose2d(x, t.ones(2, 1, 2, 2), stride=i(2)),
+    "avg_pool2d": lambda t, x, i: t.nn.functional.avg_pool2d(x, i(2)),
+    "max_pool2d": lambda t, x, i: t.nn.functional.max_pool2d(x, (i(2), i(2)), i(1)),
+    "adaptive_avg_pool2d": lambda t, x, i: t.nn.functional.adaptive_avg_pool2d(x, (i(2), None)),
+    "adaptive_max_pool2d": lambda t, x, i: t.nn.functional.adaptive_max_pool2d(x, (i(2), i(3))),
+    "interpolate": lambda t, x, i: t.nn.functional.interpolate(x, size=(i(3), i(5))),
+    "interpolate to one": lambda t, x, i: t.nn.functional.interpolate(x, i(3), mode="bilinear"),
+    "linspace": lambda t, x, i: t.linspace(0, 3, i(4)),
+    "logspace": lambda t, x, i: t.logspace(0, 2, i(3)),
+    "resize_": lambda t, x, i: x.clone().resize_(i(3), i(2)),
+    "stft": lambda t, x, i: t.stft(x[0, 0].flatten(), i(4), i(2), window=t.ones(4), return_complex=True).real,
+}
+
+
+@pytest.mark.parametrize("number", (np.int64, np.int32, "tensor"))
+@pytest.mark.parametrize("name", OF_INTS)
+def test_ints_may_be_those_of_numpy_or_tensors(name, number):
+    mine, theirs = (
+        OF_INTS[name](t, t.tensor(IMAGE), t.tensor if number == "tensor" else number) for t in (lamina, torch)
+    )
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6, atol=1e-5)  # a dozen roundings
+
+
+@pytest.mark.parametrize(
+    "call",
+    (
+        lambda t, x, i: x.squeeze(i(0)),
+        lambda t, x, i: x.max(i(1)).values,
+        lambda t, x, i: t.min(x, i(2)).values,
+        lambda t, x, i: t.nn.Conv2d(i(2), i(3), i(2), i(1), i(1))(x).detach() * 0,
+        lambda t, x, i: t.nn.LayerNorm(i(4))(x).detach().round(decimals=3),
+        lambda t, x, i: t.nn.ReflectionPad2d(i(1))(x),
+    ),
+)
+def test_dims_and_sizes_may_be_those_of_numpy(call):
+    mine, theirs = (call(t, t.tensor(IMAGE), np.int64) for t in (lamina, torch))
+    np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+def test_an_int_of_a_tensor_is_read_at_each_call():
+    x, n = lamina.tensor(IMAGE), lamina.tensor(2)
+    assert lamina.nn.functional.avg_pool2d(x, n).shape == (1, 2, 2, 2)
+    n += 2
+    assert lamina.nn.functional.avg_pool2d(x, n).shape == (1, 2, 1, 1)
+
+
+@pytest.mark.parametrize("window", ((2560, None, 0), (2560, None, 2), (6, 3, 1)))
+def test_a_mean_over_windows_larger_than_the_image(window):
+    def asked(t):
+        x = t.tensor(IMAGE, requires_grad=True)
+        y = t.nn.functional.avg_pool2d(x, *window, ceil_mode=True)
+        y.sum().backward()
+        return y.detach().numpy(), x.grad.numpy()
+
+    for mine, theirs in zip(asked(lamina), asked(torch), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)  # of sums of 32
+
+
+def test_the_slopes_of_a_prelu_begin_anew():
+    module = lamina.nn.PReLU(3, init=0.125)
+    lamina.no_grad()(module.weight.fill_)(7)
+    module.reset_parameters()
+    assert module.weight.tolist() == torch.nn.PReLU(3, init=0.125).weight.tolist()
+
+
+def test_lists_of_arrays_that_were_pickled():
+    # their dtype is another object than NumPy's own
+    array = pickle.loads(pickle.dumps(np.arange(3) + 2**40))
+    for t in (torch, lamina):
+        found = t.from_numpy(array).tolist()
+        assert found == [2**40, 2**40 + 1, 2**40 + 2] and all(type(x) is int for x in found)
