@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .types import Device
 
 VARIABLE = "LAMINA_PRETEND_GPUS"
+real: list[Callable[[], int]] = [lambda: 0]  # how many there are besides: what runtime/on_device.py finds
 REMEDY = f"{VARIABLE}=1 makes 'cuda' a name of the CPU, for programs that insist on a GPU"
 
 
@@ -29,8 +31,8 @@ def count() -> int:
 
 
 def is_index(given: object) -> TypeGuard[int]:
-    """Whether an argument is the number of one, as in `x.to(1)`; without them it is no device at all."""
-    return given.__class__ is int and count() > 0
+    """Whether an argument is the number of a GPU, as in `x.to(1)`; without any it is no device at all."""
+    return given.__class__ is int and (count() or real[0]()) > 0
 
 
 def is_pretended(device: Device) -> bool:

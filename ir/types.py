@@ -36,7 +36,8 @@ _TWOS = (2,) * RANK
 class Device:
     """Where a value lives: a kind ("cpu", "cuda") and, for accelerators, an index.
 
-    A number alone is the accelerator of that index, where GPUs are pretended (pretended_gpus.py).
+    A number alone is the accelerator of that index, where there are GPUs, pretended ones too
+    (pretended_gpus.py).
     """
 
     __slots__ = ("type", "index", "blocks")  # blocks: those that `with device:` opened (runtime/meta.py)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from ..ir import pretended_gpus
 from ..ir.errors import ArgumentError, DeviceError
 from ..ir.lazy import MissingLibraryError, load
 from ..ir.types import CPU, Device, placed
@@ -175,6 +176,9 @@ def count() -> int:
         return load(f"{__package__}.cuda.driver").Driver.open().count
     except (DeviceError, MissingLibraryError):
         return 0
+
+
+pretended_gpus.real[0] = count
 
 
 @cache

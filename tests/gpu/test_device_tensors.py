@@ -55,6 +55,18 @@ def test_tensors_move_to_a_device_and_back(fake: Fake):
     assert f"{y[0, 0]:.3f}" == f"{x[0, 0]:.3f}" and "device='cuda:0'" in repr(y)
 
 
+@on_fake(devices=2)
+def test_a_number_is_a_device_where_there_are_devices(fake: Fake):
+    x = lamina.arange(3.0)
+    assert str(x.to(1).device) == str(x.cuda(1).device) == str(lamina.device(1)) == "cuda:1"
+    assert str(nn.Linear(1, 1).to(1).weight.device) == "cuda:1"
+    assert lamina.cuda.get_device_name() == lamina.cuda.get_device_name(0) == "Fake device 0"
+    lamina.cuda.set_device(1)
+    assert lamina.cuda.current_device() == 1 and lamina.cuda.get_device_name() == "Fake device 1"
+    about = lamina.cuda.get_device_properties(0)
+    assert (about.major, about.minor) == lamina.cuda.get_device_capability(0) == (9, 0)
+
+
 @on_fake()
 def test_tensors_are_made_on_a_device(fake: Fake):
     interpreted(fake)
