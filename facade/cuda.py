@@ -183,13 +183,18 @@ def _machine_memory() -> int:
 # ---- what they are -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Properties:
-    """What a device is like, for programs that ask.  total_memory: bytes, a pretended one's the machine's."""
+    """What a device is like, for programs that ask.  total_memory: bytes, a pretended one's the machine's.
+
+    warp_size: threads that run together.  gcnArchName: of AMD's the architecture, of others the name.
+    """
 
     name: str
     major: int
     minor: int
     total_memory: int
     multi_processor_count: int
+    warp_size: int
+    gcnArchName: str
 
 
 CAPABILITY = (8, 0)  # the first that computes in bfloat16, and nothing after that: a CPU has no newer kernels
@@ -213,8 +218,9 @@ def get_device_properties(device: Any = None) -> _Properties:
     index = index_of(device, "get_device_properties")
     about = get_device_name(index), *get_device_capability(index)
     if (machine := machine_of(index)) is not None:
-        return _Properties(*about, machine.device.total_memory, machine.device.multiprocessors)
-    return _Properties(*about, _machine_memory(), os.cpu_count() or 1)
+        at = machine.device
+        return _Properties(*about, at.total_memory, at.multiprocessors, at.warp, at.architecture)
+    return _Properties(*about, _machine_memory(), os.cpu_count() or 1, 32, about[0])
 
 
 def synchronize(device: Any = None) -> None:

@@ -375,7 +375,16 @@ def show() -> str:
     return import_module(f"{__package__}.info").spelled()  # which loads much that is of no other use
 
 
-version = _module("version", __version__=VERSION, cuda=None, hip=None, xpu=None, git_version="", debug=False)
+def _of_version(name: str) -> Any:
+    """What hangs on the machine: HIP's version where AMD's GPUs are, as in PyTorch's build for these."""
+    if name != "hip":
+        raise AttributeError(f"module 'lamina.version' has no attribute {name!r}")
+    return import_module("..runtime.cuda.vendors", __package__).hip_version()
+
+
+version = _module(
+    "version", __version__=VERSION, cuda=None, xpu=None, git_version="", debug=False, __getattr__=_of_version
+)
 config = _module(
     "__config__", show=show,
     parallel_info=lambda: f"Lamina's own threads, and NumPy's products on them: {get_num_threads()}",

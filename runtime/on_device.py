@@ -168,10 +168,8 @@ current: list[Callable[[], int]] = [
 @cache
 def count() -> int:
     """How many GPUs there are: none without cuda-bindings, a driver, or a device."""
-    try:
-        ctypes.CDLL("libcuda.so.1")  # or a program that only asks would wait for bindings to be loaded
-    except OSError:
-        return 0
+    if not load(f"{__package__}.cuda.vendors").are_here():
+        return 0  # or a program that only asks would wait for bindings to be loaded
     try:
         return load(f"{__package__}.cuda.driver").Driver.open().count
     except (DeviceError, MissingLibraryError):

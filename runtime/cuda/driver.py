@@ -1,4 +1,7 @@
-"""The one module that imports cuda.bindings: the driver, its devices, and their streams, events and kernels.
+"""The driver, its devices, and their streams, events and kernels.
+
+All calls go through one table of functions under the names of CUDA's: cuda-bindings' module for NVIDIA's
+GPUs, and for AMD's what `hip` makes of HIP's library.  What else differs is in `vendors`.
 
 Nothing here waits unless its name says so, and nothing here caches memory: `allocator` does.  A device's
 primary context is retained once, for as long as the process lives.  Another library may make its own current
@@ -15,26 +18,24 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir.errors import ArgumentValueError, DeviceError, OutOfMemoryError
-from ...ir.lazy import load
+from ...ir.lazy import MissingLibraryError
 from ...ir.locks import fork_safe_lock
 from ..memory import address as address_of
-from . import cubin
 from .copies import Kept, check_dense
-from .fits import OLDEST, check_device, check_driver
 from .launch import SCRATCH, Packer, check_layout
-from .sticky import STICKY
+from .vendors import VENDORS, Vendor
 
 if TYPE_CHECKING:
     from ...passes.triton.binary import Binary
 
-SHARED_WITHOUT_ASKING = 48 << 10  # bytes of shared memory that every kernel may have
+OUT_OF_MEMORY, NOT_READY = 2, 600  # the same numbers in both drivers
 UNLOAD_AFTER = 64  # kernels that nobody holds any more; they go at the next wait, which is for the device
 REMEMBERED = 16  # launches that a stream can name when the device fails
 
@@ -43,7 +44,7 @@ class _Thread(threading.local):
     device: Device | None = None  # whose context was made current on this thread last
 
 
-_api: Any = None  # cuda.bindings.driver, from when the driver is opened
+_api: Any = None  # the table of functions, from when the driver is opened
 _thread = _Thread()
 _lock = fork_safe_lock()
 _opened: Driver | None = None
@@ -74,9 +75,10 @@ def _text(error: Any) -> str:
 
 
 class Driver:
-    """The CUDA driver of this process.
+    """The driver of this process.
 
-    version: of the CUDA it is made for, as (13, 0).  count: of its devices.
+    vendor: whose GPUs it drives.  version: of the CUDA or HIP it is made for, as (13, 0).  count: of its
+    devices.
     """
 
     version: tuple[int, int]
@@ -89,15 +91,17 @@ class Driver:
         Raises MissingLibraryError without cuda-bindings, and DeviceError where there is no driver, an old
         one, or no device, or in a process forked after the driver was begun.
         """
-        global _api, _opened
+        global _opened
         _refuse_after_fork()
         with _lock:
             if _opened is None:
-                _api = load("cuda.bindings.driver", "gpu")
-                _opened = Driver()
+                _opened = _first([vendor for vendor in VENDORS if vendor.is_here()] or VENDORS[:1])
             return _opened
 
-    def __init__(self) -> None:
+    def __init__(self, vendor: Vendor) -> None:
+        global _api
+        self.vendor, _api = vendor, vendor.table()
+        name = vendor.interface
         try:
             error, number = _api.cuDriverGetVersion()
         except RuntimeError as missing:  # cuda-bindings looks for the library at its first call
@@ -106,21 +110,21 @@ class Driver:
                 str(missing),
                 "nvidia-smi says whether the driver works; LD_LIBRARY_PATH adds folders to the search",
             ) from None
-        self.version = (number // 1000, number % 1000 // 10)
-        if error or self.version < OLDEST:
+        self.version = vendor.version(number)
+        if error or self.version < vendor.oldest:
             raise DeviceError(
-                f"the CUDA driver is for CUDA {OLDEST[0]}.{OLDEST[1]} or newer",
-                f"found: CUDA {self.version[0]}.{self.version[1]}",
-                "update NVIDIA's driver",
+                "the {0} driver is for {0} {1}.{2} or newer".format(name, *vendor.oldest),
+                "found: {} {}.{}".format(name, *self.version),
+                f"update {vendor.driver}",
             )
         (error,) = _api.cuInit(0)
         error, self.count = (error, 0) if error else _api.cuDeviceGetCount()
         if error:
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            visible = [each for each in vendor.visible if each in os.environ]
             raise DeviceError(
-                "the CUDA driver finds a GPU",
+                f"the {name} driver finds a GPU",
                 _text(error),
-                *([] if visible is None else [f"CUDA_VISIBLE_DEVICES is {visible!r}"]),
+                *(f"{each} is {os.environ[each]!r}" for each in visible),
             )
         self._devices: dict[int, Device] = {}
 
@@ -135,11 +139,23 @@ class Driver:
             return self._devices[ordinal]
 
 
+def _first(vendors: Sequence[Vendor]) -> Driver:
+    """The first driver that can be begun.  Raises the error of the first that can't."""
+    errors: list[DeviceError | MissingLibraryError] = []
+    for vendor in vendors:
+        try:
+            return Driver(vendor)
+        except (DeviceError, MissingLibraryError) as error:
+            errors.append(error)
+    raise errors[0]
+
+
 class Device:
     """One GPU.
 
-    capability: as (9, 0).  target: what kernels are compiled for, as "sm_90".  total_memory: in bytes.
-    shared_limit: bytes of shared memory that one block may have at most.
+    capability: as (9, 0).  architecture: its name, where the vendor has one.  target: what kernels are
+    compiled for, as "sm_90".  total_memory: in bytes.  warp: threads that run together.  shared_limit: bytes
+    of shared memory that one block may have at most.
     """
 
     def __init__(self, driver: Driver, ordinal: int):
@@ -159,7 +175,10 @@ class Device:
         name = self._done("read the name", _api.cuDeviceGetName(80, handle))
         self.name = name.split(b"\0", 1)[0].decode()
         self.capability = (read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR"))
-        self.target = "sm_{}{}".format(*self.capability)
+        told = driver.vendor.architecture(_api, handle, self.name)
+        self.architecture: str = self._done("read the architecture", told)
+        self.target = driver.vendor.target(self.architecture, self.capability)
+        self.warp = read("WARP_SIZE")
         self.total_memory = self._done("read the size", _api.cuDeviceTotalMem(handle))
         self.multiprocessors = read("MULTIPROCESSOR_COUNT")
         self.shared_limit = read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
@@ -203,7 +222,7 @@ class Device:
     def failure(self, what: str, error: Any, *details: str) -> DeviceError:
         """The error to raise for what the driver refused.  It is remembered if the device is lost by it."""
         text = _text(error)
-        if error.name not in STICKY:
+        if error.name not in self.driver.vendor.sticky:
             return DeviceError(f"cuda:{self.ordinal} could not {what}: {text}", *details)
         rule = f"cuda:{self.ordinal} cannot {what}: it was lost before"
         if not self._fault:
@@ -221,7 +240,7 @@ class Device:
         """The address of that much fresh memory, not filled.  Raises OutOfMemoryError."""
         self.use()
         error, address = _api.cuMemAlloc(nbytes)
-        if error and error.name == "CUDA_ERROR_OUT_OF_MEMORY":
+        if error and error == OUT_OF_MEMORY:
             free, total = self.memory()
             raise OutOfMemoryError(
                 f"cuda:{self.ordinal} has no {_size(nbytes)} left",
@@ -254,7 +273,7 @@ class Device:
         """The address of that much pinned memory of the host, not filled.  Raises OutOfMemoryError."""
         self.use()
         error, address = _api.cuMemHostAlloc(nbytes, _api.CU_MEMHOSTALLOC_PORTABLE)
-        if error and error.name == "CUDA_ERROR_OUT_OF_MEMORY":
+        if error and error == OUT_OF_MEMORY:
             raise OutOfMemoryError(
                 f"the host has no {_size(nbytes)} left that can be pinned",
                 f"pinned by this process: {_size(sum(self._pinned.values()))} in {len(self._pinned)} pieces",
@@ -490,7 +509,7 @@ def _is_done(device: Device, what: str, query: Callable[..., tuple], handle: Any
     if _thread.device is not device:
         device.use()
     (error,) = query(handle)
-    if error and error.name != "CUDA_ERROR_NOT_READY":
+    if error and error != NOT_READY:
         raise device.failure(what, error)
     return not error
 
@@ -560,23 +579,22 @@ class Function:
 
     def __init__(self, device: Device, binary: Binary, types: tuple[str, ...] | None):
         self.device, self.name = device, binary.name
-        self.threads, self.num_ctas, self.shared = 32 * binary.num_warps, binary.num_ctas, binary.shared
+        self.num_ctas, self.shared = binary.num_ctas, binary.shared
+        self.threads = device.warp * binary.num_warps
         self._sizes = binary.global_scratch[0], binary.profile_scratch[0]
-        check_device(binary, device)
-        check_driver(binary, device.driver.version)
-        found = cubin.parameters(binary.code, binary.name)
+        found = device.driver.vendor.layout(binary, device)
         self.types = ("*i8",) * (len(found) - len(SCRATCH)) if types is None else types
         check_layout(self.name, self.types, found)
         self.packer = Packer(self.types)
         device.use()
         error, module = _api.cuModuleLoadData(binary.code)
         if error:
-            version = "{}.{}".format(*device.driver.version)
+            version = "{} {}.{}".format(device.driver.vendor.interface, *device.driver.version)
             raise device.failure(
                 f"load {self.name}",
                 error,
                 f"compiled for {binary.target}, {len(binary.code)} bytes; "
-                f"the device is {device.target}, its driver for CUDA {version}",
+                f"the device is {device.target}, its driver for {version}",
             )
         weakref.finalize(self, device.adopt, module).atexit = False
         self.handle = device.call(f"find {self.name}", _api.cuModuleGetFunction, module, self.name.encode())
@@ -586,9 +604,12 @@ class Function:
 
     def _opt_in(self) -> None:
         """Ask for what a kernel doesn't have by itself: much shared memory, and clusters of 16 blocks."""
+        unasked = self.device.driver.vendor.unasked
+        if unasked is None:
+            return
         call, attribute = self.device.call, _api.CUfunction_attribute
         what = f"prepare {self.name}"
-        if self.shared > SHARED_WITHOUT_ASKING:
+        if self.shared > unasked:
             static = call(
                 what, _api.cuFuncGetAttribute, attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, self.handle
             )

@@ -10,6 +10,7 @@ from . import cubin
 if TYPE_CHECKING:
     from ...passes.triton.binary import Binary
     from .driver import Device
+    from .hsaco import Kernel
 
 # The oldest that has cuEventElapsedTime as cuda-bindings 13 looks for it, and that loads what the assembler
 # of Triton 3.6 makes.
@@ -21,7 +22,7 @@ DRIVERS = {12: "R525", 13: "R580"}
 
 
 def check_device(binary: Binary, device: Device) -> None:
-    """Raise DeviceError for code of another kind of GPU, or that wants more shared memory than there is.
+    """Raise DeviceError for code of another kind of GPU.
 
     Code for 8.0 runs on 8.6 as well.  From 9.0 on Triton uses what one architecture alone has.
     """
@@ -36,11 +37,29 @@ def check_device(binary: Binary, device: Device) -> None:
         raise DeviceError(
             f"{name} is compiled for {binary.target}, and cuda:{device.ordinal} is {device.target}"
         )
-    if binary.shared > device.shared_limit:
+
+
+def check_shared(binary: Binary, device: Device, fixed: int = 0) -> None:
+    """Raise DeviceError for code that wants more shared memory than there is.  fixed: what it has anyway."""
+    if binary.shared + fixed > device.shared_limit:
         raise DeviceError(
-            f"{name} needs {binary.shared} bytes of shared memory for a block, "
+            f"{binary.name} needs {binary.shared + fixed} bytes of shared memory for a block, "
             f"and cuda:{device.ordinal} has {device.shared_limit}",
             "smaller tiles or fewer stages need less",
+        )
+
+
+def check_code_object(kernel: Kernel, binary: Binary, device: Device) -> None:
+    """Raise DeviceError for code of another of AMD's GPUs, or for other blocks than it is launched in."""
+    if not kernel.target == binary.target == device.target:
+        raise DeviceError(
+            f"{binary.name} is compiled for {kernel.target}, and cuda:{device.ordinal} is {device.target}"
+        )
+    threads = device.warp * binary.num_warps
+    if kernel.lanes != device.warp or threads > kernel.threads:
+        raise DeviceError(
+            f"{binary.name} is compiled for blocks of {kernel.threads} threads, {kernel.lanes} together, "
+            f"and is launched in blocks of {threads}, {device.warp} together"
         )
 
 

@@ -23,3 +23,14 @@ STICKY = frozenset(
         "CUDA_ERROR_NVLINK_UNCORRECTABLE",
     }
 )
+# HIP's documentation says nothing of the kind: its names of some of the above.
+HIP_STICKY = frozenset(
+    {
+        "hipErrorAssert",
+        "hipErrorContextIsDestroyed",
+        "hipErrorECCNotCorrectable",
+        "hipErrorIllegalAddress",
+        "hipErrorLaunchFailure",
+        "hipErrorLaunchTimeOut",
+    }
+)

@@ -85,7 +85,7 @@ typedef struct {
 
 typedef struct Function {
     struct Function *next;
-    int magic, count, nbytes, opted_in, non_portable, device, loaded;
+    int magic, count, nbytes, opted_in, non_portable, device, loaded, threads;
     char name[512];
     Parameter parameters[MAX_PARAMETERS];
 } Function;
@@ -142,7 +142,12 @@ enum { GRAPH = 0x6611, EXEC = 0x7722, CONTEXT = 0x11CC, EVENT = 0x22EE, FUNCTION
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static __thread Context *current;
 
-static int initialised, devices = 1, version = 13000, capability = 90, running;
+#ifndef VERSION  /* fake_hip.c has another */
+#define VERSION 13000
+#define LIBRARY "CUDA"
+#endif
+
+static int initialised, devices = 1, version = VERSION, capability = 90, running;
 static pid_t owner;
 static size_t capacity = 64 << 20;
 static unsigned char *arena;
@@ -201,7 +206,7 @@ static void unlock(int *held) {
    here at all: the real library may hang or crash, so the fake ends the process. */
 static Result entered(int call) {
     if (owner && owner != getpid()) {
-        fprintf(stderr, "fake CUDA: %s in a child forked after cuInit\n", names[call]);
+        fprintf(stderr, "fake " LIBRARY ": %s in a child forked after cuInit\n", names[call]);
         abort();
     }
     called[call]++;
@@ -991,18 +996,20 @@ static Result read_image(Module *m, const unsigned char *image) {
     return SUCCESS;
 }
 
-static Result cuModuleLoadData(Module **out, const void *image) {
+static Result load_module(Module **out, const void *image, Result (*read)(Module *, const unsigned char *)) {
     ENTER(cuModuleLoadData);
     NEEDS_CONTEXT;
     UNSAFE;
     Module *m = calloc(1, sizeof *m);
     m->magic = MODULE;
-    Result r = read_image(m, image);
+    Result r = read(m, image);
     if (r) return r;
     live_modules++;
     *out = m;
     return SUCCESS;
 }
+
+static Result cuModuleLoadData(Module **out, const void *image) { return load_module(out, image, read_image); }
 
 static Result cuModuleUnload(Module *m) {
     ENTER(cuModuleUnload);

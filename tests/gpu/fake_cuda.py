@@ -1,7 +1,7 @@
-"""Build the fake driver library, run tests on it in processes of their own, and control it there.
+"""Build the fake driver libraries, run tests on one in processes of their own, and control it there.
 
 cuda-bindings looks for libcuda.so.1 once in a process, so whatever runs on the fake runs in a child, whose
-LD_LIBRARY_PATH begins with the folder of the fake:
+LD_LIBRARY_PATH begins with the folder of the fake, CUDA's or HIP's:
 
     @on_fake(capacity=1 << 20)
     def test_something(fake):          # runs in the child; the parent reports what it printed if it fails
@@ -39,6 +39,9 @@ from lamina.runtime.cuda.driver import Stream
 
 HERE = Path(__file__).parent
 CASES: dict[tuple[str, str], Callable[[Fake], None]] = {}
+SETTINGS: dict[tuple[str, str], dict] = {}  # of those that are tests
+CUDA, HIP = "libcuda.so.1", "libamdhip64.so"
+SOURCES = {CUDA: "fake_cuda.c", HIP: "fake_hip.c"}
 LIVE = ("device", "host", "streams", "events", "modules", "contexts")
 
 INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS, LAUNCH_FAILED = 1, 2, 700, 719
@@ -75,7 +78,7 @@ class Fake:
     """The fake library of this process, from the tests' side."""
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
+        self._library = ctypes.CDLL(os.environ.get("FAKE_CUDA_LIBRARY", CUDA))
         self._library.fake_calls.restype = self._library.fake_pending.restype = ctypes.c_long
         self._library.fake_blocks.restype = ctypes.c_long
         self._serials = ctypes.c_long.in_dll(self._library, "fake_serials")
@@ -166,15 +169,14 @@ class Fake:
 
 
 @cache
-def library() -> Path:
-    """The folder of the fake libcuda.so.1, built anew in this process; it goes with it."""
+def library(name: str = CUDA) -> Path:
+    """The folder of a fake library, built anew in this process; it goes with it."""
     folder = Path(tempfile.mkdtemp(prefix="lamina-fake-cuda-"))
     owner = os.getpid()
     atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        + ["-fvisibility=hidden", "-Wl,-soname,libcuda.so.1", "-o", folder / "libcuda.so.1"]
-        + [HERE / "fake_cuda.c"],
+        + ["-fvisibility=hidden", f"-Wl,-soname,{name}", "-o", folder / name, HERE / SOURCES[name]],
         check=True,
     )
     return folder
@@ -193,10 +195,13 @@ def environment(**settings: object) -> dict[str, str]:
     """The variables of a process on the fake.
 
     settings: devices, version (as 13000), capability (as 90), capacity (bytes of each device), seed,
-    at_exit (1: what is alive is told at the end).
+    at_exit (1: what is alive is told at the end), library (HIP: AMD's in place of CUDA's), architecture
+    (of AMD's devices, as "gfx942").
     """
-    paths = [str(library()), os.environ.get("LD_LIBRARY_PATH", "")]
+    paths = [str(library(settings.get("library", CUDA))), os.environ.get("LD_LIBRARY_PATH", "")]
     found = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+    if settings.get("library") == HIP:  # or the machine's own devices would be taken
+        found["CUDA_VISIBLE_DEVICES"] = "-1"
     found["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, sys.path)])
     return found | {f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()}
 
@@ -306,6 +311,11 @@ def run_case(function: Callable[[Fake], None], **settings: object) -> None:
     assert not done.stderr, done.stderr  # nothing raised where nobody looks, as in a finalizer
 
 
+def on_hip(module: str, name: str) -> None:
+    """Run a case of a test file, as its test does, on the fake of AMD's driver."""
+    run_case(CASES[module, name], **(SETTINGS[module, name] | {"library": HIP}))
+
+
 def on_fake(**settings: object) -> Callable[[Callable[[Fake], None]], Callable[[], None]]:
     """Make a test of a function that takes a Fake: it runs in a process of its own, on the fake.
 
@@ -314,6 +324,7 @@ def on_fake(**settings: object) -> Callable[[Callable[[Fake], None]], Callable[[
 
     def made(function: Callable[[Fake], None]) -> Callable[[], None]:
         case(function)
+        SETTINGS[function.__module__, function.__name__] = settings
         reason = missing()
 
         @pytest.mark.skipif(bool(reason), reason=reason)

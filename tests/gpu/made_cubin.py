@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
+
+import made_hsaco
+from fake_cuda import HIP
+from made_hsaco import pointers
 
 from lamina.passes.triton.binary import Binary
 from lamina.runtime.cuda.launch import Layout
@@ -47,13 +52,10 @@ def cubin(tables: dict[str, bytes], toolkit: str = "") -> bytes:
     return ident + head + body + rows
 
 
-def pointers(count: int) -> Layout:
-    """The parameters of a kernel that takes that many pointers, and the two of scratch memory."""
-    return tuple((8 * k, 8) for k in range(count + 2))
-
-
 def binary(name: str = "kernel", arguments: int = 2, **fields: object) -> Binary:
-    """One kernel that takes pointers, as the compiler would give it."""
+    """One kernel that takes pointers, as the compiler would give it; for AMD's GPU on the fake of those."""
+    if os.environ.get("FAKE_CUDA_LIBRARY") == HIP:
+        return made_hsaco.binary(name, arguments, **fields)
     given = {
         "name": name,
         "code": cubin({name: table(pointers(arguments))}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_cuda import OUT_OF_MEMORY, Fake, case, missing, run_case
+from fake_cuda import OUT_OF_MEMORY, SETTINGS, Fake, case, missing, run_case
 
 import lamina
 from lamina import jit, nn, optim
@@ -19,6 +19,7 @@ CALLS = ("cuGraphLaunch", "cuLaunchKernel", "cuMemcpyDtoHAsync", "cuStreamSynchr
 def on_graphs(function):
     """A test on the fake where programs are graphs."""
     case(function)
+    SETTINGS[function.__module__, function.__name__] = {"LAMINA_CUDA_GRAPHS": 1}
 
     @pytest.mark.skipif(bool(missing()), reason=missing())
     @pytest.mark.timeout(600)

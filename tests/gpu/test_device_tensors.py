@@ -64,7 +64,7 @@ def test_a_number_is_a_device_where_there_are_devices(fake: Fake):
     lamina.cuda.set_device(1)
     assert lamina.cuda.current_device() == 1 and lamina.cuda.get_device_name() == "Fake device 1"
     about = lamina.cuda.get_device_properties(0)
-    assert (about.major, about.minor) == lamina.cuda.get_device_capability(0) == (9, 0)
+    assert (about.major, about.minor) == lamina.cuda.get_device_capability(0)
 
 
 @on_fake()
