@@ -87,7 +87,8 @@ def fitted(
 
     def shared(tile: Tile) -> int:
         first, second = (tile.columns, tile.rows) if rows_met else (tile.rows, tile.columns)
-        return held * first + met * second * tile.stages + score * tile.rows * tile.columns + 3 * KIB
+        met_at_once = met * second * target.buffers(tile.stages)
+        return held * first + met_at_once + score * tile.rows * tile.columns + 3 * KIB
 
     while tile.stages > 1 and shared(tile) > target.shared:
         tile = replace(tile, stages=tile.stages - 1)
@@ -95,4 +96,4 @@ def fitted(
         rows, columns = (max(SMALLEST, n // 2) for n in (tile.rows, tile.columns))
         warps = min(tile.warps, max(FEW_WARPS, rows * columns // SCORES))
         tile = replace(tile, rows=rows, columns=columns, warps=warps)
-    return tile
+    return replace(tile, warps=target.warps(tile.warps))

@@ -38,7 +38,7 @@ from ..schedules.steps import Schedule, Step
 from .descriptors import describable
 from .halves import half_factors
 from .scatter import ordered, serial_axes
-from .schedule import check_bound, points, power_of_two
+from .schedule import check_bound, num_warps, points, power_of_two
 from .target import ANY, Target
 
 SHARED = 3 * 1024  # bytes of shared memory beside the steps of a dot that are loaded ahead
@@ -63,9 +63,18 @@ GROUP = 8  # rows of tiles, in a product of so many tiles that the L2 does not h
 def default_schedule(kernel: Kernel, target: Target = ANY, precision: str = IEEE) -> Schedule:
     """How the kernel runs unless somebody knows better.  Raises KernelError for one that is not bound.
 
-    precision: of products of f32.
+    precision: of products of f32; AMD's GPUs multiply these as they are, some on their matrix cores.
     """
     check_bound(kernel)
+    made = _of_narrow_warps(kernel, target, IEEE if target.backend == "hip" else precision)
+    if target.warp == 32:
+        return made
+    others = (step for step in made.steps if not isinstance(step, Warps))
+    return Schedule(*others, Warps(target.warps(num_warps(made))))
+
+
+def _of_narrow_warps(kernel: Kernel, target: Target, precision: str) -> Schedule:
+    """The schedule whose warps are 32 threads, as all numbers here were chosen for."""
     serial = serial_axes(kernel)
     parallel = tuple(axis for axis in names(kernel.parallel) if axis not in serial)
     if serial or any(store.axes for store in ordered(kernel)):
@@ -105,7 +114,7 @@ def _product(kernel: Kernel, roles: Product, target: Target, precision: str) -> 
     halves = half_factors(kernel, roles)
     if kernel.dtypes[roles.stage.name] != "f32":
         return Schedule(Lanes("m", 32, roles.m), Lanes("n", 32, roles.n))
-    on_cores = halves or precision != IEEE
+    on_cores = halves or precision != IEEE or target.has_f32
     registers = precision == "tf32" and not halves and _one_lies_apart(kernel, roles)
     # the factor in registers is the left one; other units are quick where the sum is innermost in that:
     # a product of 4096 runs at 44 TF/s so, and at 14 the other way round (an H200, 2026-11-27)
@@ -118,7 +127,9 @@ def _product(kernel: Kernel, roles: Product, target: Target, precision: str) -> 
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
     while batch * -(-m // sizes[0]) * -(-n // sizes[1]) < PROGRAMS and max(sizes) > 32:
         sizes[sizes[0] < sizes[1]] //= 2
-    fits = 3 * sum(WIDE) * step * (2 if halves else 4) <= shared
+    fits = (
+        target.has_room and target.buffers(target.ahead) * sum(WIDE) * step * (2 if halves else 4) <= shared
+    )
     if on_cores and fits and precision != "tf32x3" and sizes == [*SQUARE] and n > SQUARE[1]:
         wide, square = (_area_of_a_core(batch, m, n, tile) for tile in (WIDE, SQUARE))
         sizes = [*WIDE] if wide <= square else sizes
@@ -127,8 +138,11 @@ def _product(kernel: Kernel, roles: Product, target: Target, precision: str) -> 
     block = (widest,) if int(kernel.extents[widest]) >= 16 else roles.k
     step = min(step, max(16, power_of_two(points(kernel, block))))
     stage = sum(sizes) * step * (2 if halves else 4)
-    stages = max(1, min(4 if registers else 3, shared // stage))
+    most = 4 if registers else target.ahead
+    stages = next(n for n in range(most, 0, -1) if n == 1 or target.buffers(n) * stage <= shared)
     warps = 8 if sizes[0] * sizes[1] >= 128 * 128 else 4 if sizes[0] * sizes[1] >= 64 * 32 else 2
+    if target.warp == 64 and sizes == [*WIDE]:
+        warps = 16  # by 8 what is loaded ahead and the sums leave no registers for a second wavefront
     counts = -(-m // sizes[0]), -(-n // sizes[1])
     is_grouped = counts[0] > GROUP and counts[1] > 1 and k > 1
     made = Schedule(

@@ -183,11 +183,12 @@ def test_triton_products_fit_shared_memory():
   y[i, j] = f16(acc)
 }"""
     kernel = verify(parse(text))
-    for name, columns in (("sm_90", 256), ("sm_80", 256), ("sm_89", 128), ("gfx942", 128)):
+    for name, columns in (("sm_90", 256), ("sm_80", 256), ("sm_89", 128), ("gfx942", 256), ("gfx1100", 128)):
         target = Target.named(name)
         schedule = default_schedule(kernel, target)
         (m, n), (k,) = schedule.of(Lanes), schedule.of(Along)
-        assert num_stages(schedule) * (m.size + n.size) * k.size * 2 <= target.shared - SHARED
+        held = target.buffers(num_stages(schedule))
+        assert held * (m.size + n.size) * k.size * 2 <= target.shared - SHARED
         assert (m.size, n.size) == (128, columns)
     schedule = default_schedule(kernel)
     assert num_stages(schedule) == 3 and schedule.has(Group)
