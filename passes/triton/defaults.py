@@ -122,6 +122,8 @@ def _product(kernel: Kernel, roles: Product, target: Target, precision: str) -> 
     if registers and lies_along or not on_cores and not lies_along and _one_lies_apart(kernel, roles):
         roles, m, n = roles.turned_over, n, m
     most, step = (128, 64) if halves else (128, 32) if on_cores else (64, 32)
+    if not (on_cores or target.has_room):  # RDNA: a thread has its part of a whole step in registers
+        step = 16
     if precision == "tf32x3" and 3 * sum(SQUARE) * 64 * 4 <= shared:
         step = 64
     sizes = [min(most, max(16, power_of_two(m))), min(most, max(16, power_of_two(n)))]
@@ -141,6 +143,8 @@ def _product(kernel: Kernel, roles: Product, target: Target, precision: str) -> 
     most = 4 if registers else target.ahead
     stages = next(n for n in range(most, 0, -1) if n == 1 or target.buffers(n) * stage <= shared)
     warps = 8 if sizes[0] * sizes[1] >= 128 * 128 else 4 if sizes[0] * sizes[1] >= 64 * 32 else 2
+    if not (on_cores or target.has_room):
+        warps = 8
     if target.warp == 64 and sizes == [*WIDE]:
         warps = 16  # by 8 what is loaded ahead and the sums leave no registers for a second wavefront
     counts = -(-m // sizes[0]), -(-n // sizes[1])

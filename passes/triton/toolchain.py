@@ -22,7 +22,8 @@ _ASSEMBLERS = {"TRITON_PTXAS_PATH": "ptxas", "TRITON_PTXAS_BLACKWELL_PATH": "ptx
 def identity(target: Target) -> str:
     """All that decides what some source is compiled to, beside the source and the target.
 
-    Triton's version and build, the versions of its assemblers, and the environment variables it reads.
+    Triton's version and build, the versions of its assemblers (AMD's is a library of Triton's, and what it
+    links), and the environment variables it reads.
     Raises MissingLibraryError where there is no Triton.
     """
     spec = find_spec("triton")
@@ -37,6 +38,8 @@ def identity(target: Target) -> str:
         parts += [
             _assembler(os.environ.get(name) or os.path.join(own, tool)) for name, tool in _ASSEMBLERS.items()
         ]
+    else:
+        parts.append(_sizes(os.path.join(root, "backends", "amd", "lib"), "*"))
     return "\n".join([*parts, *settings()])
 
 
@@ -50,8 +53,13 @@ def settings() -> tuple[str, ...]:
 def _build(root: str) -> str:
     """Triton's version, and the size of its library, in which builds of one version differ."""
     found = re.search(r"^__version__ = ['\"](.+)['\"]", Path(root, "__init__.py").read_text(), re.MULTILINE)
-    sizes = sorted(f"{path.name} {path.stat().st_size}" for path in Path(root, "_C").glob("libtriton*.so"))
-    return "\n".join(["triton " + (found[1] if found else "of no version"), *sizes])
+    version = "triton " + (found[1] if found else "of no version")
+    return f"{version}\n{_sizes(os.path.join(root, '_C'), 'libtriton*.so')}"
+
+
+@cache
+def _sizes(folder: str, pattern: str) -> str:
+    return "\n".join(sorted(f"{path.name} {path.stat().st_size}" for path in Path(folder).glob(pattern)))
 
 
 @cache

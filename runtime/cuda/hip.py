@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import DeviceError
 
@@ -131,6 +131,10 @@ class Hip:
 
     CU_MEMHOSTALLOC_PORTABLE = PORTABLE[1]
 
+    if TYPE_CHECKING:  # the functions of the tables above
+
+        def __getattr__(self, name: str) -> Callable[..., tuple]: ...
+
     def __init__(self, library: ctypes.CDLL):
         self._library = library
         self._images: dict[int, bytes] = {}  # by module: nobody says that a load copies them
@@ -205,5 +209,5 @@ class Hip:
 
     def cuStreamDestroy(self, stream: int) -> tuple:
         """Destroy a stream whose work goes on: HIP may drop what is not done, so that is waited for."""
-        self.cuStreamSynchronize(stream)  # type: ignore[attr-defined]
-        return self._hipStreamDestroy(stream)  # type: ignore[attr-defined]
+        self.cuStreamSynchronize(stream)
+        return self._hipStreamDestroy(stream)

@@ -57,7 +57,7 @@ class Nvidia:
     """CUDA's driver, by way of cuda-bindings."""
 
     interface, driver, oldest = "CUDA", "NVIDIA's driver", OLDEST
-    visible = ("CUDA_VISIBLE_DEVICES",)
+    visible: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES",)
     unasked: int | None = 48 << 10
     sticky = STICKY
 
@@ -92,7 +92,7 @@ class Amd:
 
     interface, driver = "HIP", "ROCm"
     oldest = (6, 0)  # the first with the properties of devices that hip.py reads
-    visible = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    visible: tuple[str, ...] = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     unasked: int | None = None
     sticky = HIP_STICKY
 

@@ -74,7 +74,7 @@ def test_products_obey_what_amds_gpus_have():
                 (m, n), (k,) = schedule.of(Lanes), schedule.of(Along)
                 step = (m.size + n.size) * k.size * (4 if dtype == "f32" else 2)
                 assert num_stages(schedule) == 2 and target.buffers(2) * step <= target.shared
-                assert min(m.size, n.size, k.size) >= 32 and num_warps(schedule) * target.warp <= 512
+                assert min(m.size, n.size, k.size) >= 16 and num_warps(schedule) * target.warp <= 512
 
 
 def test_targets_say_how_threads_run_together():
@@ -141,3 +141,12 @@ def test_attention_is_matrix_instructions_and_spills_nothing(op, dtype, width):
     assert binary.text.count("v_mfma_f32_32x32") + binary.text.count("v_mfma_f32_16x16") >= 16
     assert not found.spills and not found.private and binary.shared <= LDS and not binary.global_scratch[0]
     assert widths(binary.text) <= {"global_load_dwordx4", "buffer_load_dwordx4", "buffer_load_dword"}
+
+
+@pytest.mark.parametrize("name", ["matmul f32", "linear f32", "conv2d f16"])
+def test_rdna_has_registers_for_its_products_too(name):
+    """Without matrix instructions for f32 a thread has its part of a whole step in registers."""
+    code = generate(FAMILIES[name]()[0], target=Target.named("gfx1100"))
+    binary, found = compiled(code, "gfx1100")
+    assert not found.spills and not found.private and found.vgprs <= 256
+    assert found.threads == 32 * binary.num_warps and ("v_wmma_" in binary.text) == name.endswith("f16")
