@@ -167,7 +167,7 @@ current: list[Callable[[], int]] = [
 
 @cache
 def count() -> int:
-    """How many GPUs there are: none without cuda-bindings, a driver, or a device."""
+    """How many GPUs there are: none without a driver, a device, or, for NVIDIA's, cuda-bindings."""
     if not load(f"{__package__}.cuda.vendors").are_here():
         return 0  # or a program that only asks would wait for bindings to be loaded
     try:
