@@ -41,13 +41,13 @@ class Emitter(Reductions):
                     self.bind(name, points, [self.emit(stage.value, point) for point in points])
                 case Local(name) if name in self.schedule.kept:
                     following = self.kernel.stages[number + 1] if number + 1 in every else None
-                    if self.sums_on_the_way(stage, following):
+                    if following is not None and self.sums_on_the_way(following, stage):
                         self.hoist(stage, frozenset(names(stage.axes)), points)
                         self.kept_by[following.name] = stage
                     else:
                         self.over(stage.axes, points, [], effect(partial(self.keep, stage)), stage=stage)
 
-    def sums_on_the_way(self, kept: Local, following: Stage | None) -> TypeGuard[Reduce]:
+    def sums_on_the_way(self, following: Stage, kept: Local) -> TypeGuard[Reduce]:
         """Whether the loop of the next stage, a sum or its like, keeps the Local that it reads."""
         if not isinstance(following, Reduce) or following.axes != kept.axes:
             return False
