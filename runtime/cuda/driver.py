@@ -95,7 +95,7 @@ class Driver:
         _refuse_after_fork()
         with _lock:
             if _opened is None:
-                _opened = _first([vendor for vendor in VENDORS if vendor.is_here()] or VENDORS[:1])
+                _opened = _first(VENDORS)
             return _opened
 
     def __init__(self, vendor: Vendor) -> None:
@@ -109,6 +109,7 @@ class Driver:
                 "the GPU needs NVIDIA's driver, whose library libcuda.so.1 is not found",
                 str(missing),
                 "nvidia-smi says whether the driver works; LD_LIBRARY_PATH adds folders to the search",
+                "AMD's GPUs need ROCm, whose library libamdhip64.so is not found either",
             ) from None
         self.version = vendor.version(number)
         if error or self.version < vendor.oldest:
@@ -140,14 +141,18 @@ class Driver:
 
 
 def _first(vendors: Sequence[Vendor]) -> Driver:
-    """The first driver that can be begun.  Raises the error of the first that can't."""
+    """The first driver that is here and can be begun.  Raises the error of the first that can't."""
     errors: list[DeviceError | MissingLibraryError] = []
     for vendor in vendors:
+        if not vendor.is_here():
+            continue
         try:
             return Driver(vendor)
         except (DeviceError, MissingLibraryError) as error:
             errors.append(error)
-    raise errors[0]
+    if errors:
+        raise errors[0]
+    return Driver(vendors[0])  # which says what there has to be
 
 
 class Device:

@@ -92,7 +92,7 @@ class Amd:
 
     interface, driver = "HIP", "ROCm"
     oldest = (6, 0)  # the first with the properties of devices that hip.py reads
-    visible: tuple[str, ...] = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    visible: tuple[str, ...] = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     unasked: int | None = None
     sticky = HIP_STICKY
 
