@@ -25,7 +25,6 @@ import numpy as np
 
 from ..ir import dtypes
 from ..runtime import Tensor
-from ..runtime.on_device import on_host
 from ..runtime.tensor import tensor_of
 
 # Smaller arrays are pickled with the rest: through a pipe 16 KB take 7 microseconds. And so are all where
@@ -51,9 +50,9 @@ class _Pickler(pickle.Pickler):
     """Pickles plain tensors as what pickle hands over separately: buffers."""
 
     def reducer_override(self, x: Any) -> Any:
-        if type(x) is not Tensor or x.requires_grad:
+        if type(x) is not Tensor or x.requires_grad or x.is_cuda:
             return NotImplemented
-        data = np.ascontiguousarray(on_host(x._data))
+        data = np.ascontiguousarray(x._data)
         flat = data.reshape(-1).view(np.uint8)  # NumPy exports no buffer of bfloat16
         if not flat.flags.writeable:
             flat = flat.copy()  # what arrives is to be writable

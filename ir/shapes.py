@@ -126,6 +126,22 @@ def common_device(op: str, *types: Type | None) -> Device:
     return device or CPU
 
 
+def apart(name: str, one: Device, other: Device) -> DeviceError:
+    """The error of a call whose tensors are in two places."""
+    return DeviceError(
+        f"{name}: Expected all tensors to be on the same device, but found at least two devices, "
+        f"{one} and {other}!",
+        f"x.to('{one}') moves one",
+    )
+
+
+def check_together(name: str, input: Any, other: Any) -> None:
+    """Raise DeviceError where one of two tensors is on a GPU and the other is not there; arrays pass."""
+    one, two = getattr(input, "device", None), getattr(other, "device", None)
+    if isinstance(one, Device) and isinstance(two, Device) and one != two and "cuda" in (one.type, two.type):
+        raise apart(name, one, two)
+
+
 def dim_of(op: str, dim: int, ndim: int) -> int:
     """A dimension counted from the front (0-d operands have 0 and -1).  Raises DimError, ArgumentError."""
     if type(dim) is not int:

@@ -19,7 +19,7 @@ import numpy as np
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, ShapeError
 from ..ir.op import REGISTRY
 from ..ir.types import CPU
-from . import modes
+from . import modes, on_device
 from .below import WRAPPED, outer, plain
 from .compound import Compound, NoArray, of_values
 from .graph import Edge, GradientEdge, Leaf, Port
@@ -41,6 +41,7 @@ from .step import (
     noted,
     plus,
     refuse_nan,
+    require_place,
     run_hooks,
     run_posthooks,
     run_prehooks,
@@ -116,6 +117,8 @@ def walk(
     timing = modes.local.timing if modes.CHANGED else None
     ordinary = not create and targets is None and not anomaly and not recording and timing is None
     one = step if timing is None else partial(timing.of_step, step)
+    if on_device.apart and not recording:
+        one = partial(on_device.streamed().step_on_its_stream, one)
     if recording and modes.local.stepping is not None:
         one = partial(modes.local.stepping, one)
     while ready:
@@ -393,6 +396,7 @@ def _seed(output: Tensor, gradient: Any) -> Any:
             f"output: {output._meta}",
             f"gradient: {gradient._meta}",
         )
+    require_place(gradient, output._meta, "a gradient to start from")
     if isinstance(output, Compound):
         return output._spread(gradient)
     gradient = plain(gradient, [])

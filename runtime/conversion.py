@@ -21,7 +21,7 @@ from .history import storage_of
 from .layouts import sparse_coo
 from .meta import META, NoValues, NoValuesError, placed_at
 from .meta import array as nothing
-from .on_device import OnDevice, on_host
+from .on_device import OnDevice, on_host, streamed
 from .tensor import Tensor, wrap
 
 
@@ -216,13 +216,24 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """
     if dtype is None:
         name = _type_name(self._meta.dtype)
+        if self.is_cuda:
+            name = name.replace("torch.", "torch.cuda.")
         return name.replace("torch.", "torch.sparse.") if self.layout is sparse_coo else name
     if isinstance(dtype, str):
         dtype = dtype.replace("torch.sparse.", "torch.")  # a layout stays as it is
+        there = dtype.startswith("torch.cuda.")
+        place = placed_at("cuda") if there and not self.is_cuda else self.device if there else CPU
+        dtype = dtype.replace("torch.cuda.", "torch.")
         dtype = next((d for d in dtypes.EVERY if _type_name(d) == dtype), None)
         if dtype is None:
             raise ArgumentValueError('type(dtype): invalid type; names are like "torch.FloatTensor"')
+        return _to(self, dtype) if self.is_cpu and not there else _to(self, place, dtype)
     return _to(self, dtypes.default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype))
+
+
+def _type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor in the dtype of another, and on the GPU or the CPU that the other is on."""
+    return _to(self, other if self.is_cuda or other.is_cuda else other._meta.dtype)
 
 
 def _type_name(dtype: DType) -> str:
@@ -309,6 +320,10 @@ def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
     The tensor itself on pretended devices, which read the same memory.  Raises DeviceError without a device.
     """
     place = placed_at("cuda" if device is None else device)
+    if self.is_cuda:
+        raise DeviceError(
+            f"cannot pin '{_type(self)}': only dense CPU tensors can be pinned", f"it is on {self.device}"
+        )
     return self if place is CPU or not self.is_cpu else load(f"{__package__}.moving").pinned(self, place)
 
 
@@ -318,11 +333,10 @@ def _is_pinned(self: Tensor, device: Any = None) -> bool:
 
 
 def _record_stream(self: Tensor, s: Any) -> None:
-    """Keep the memory until a stream is done: all work of a device is done in order.
-
-    Raises DeviceError without a device.
-    """
+    """Keep the memory, once it is freed, until what a stream has by then is done.  Raises DeviceError."""
     placed_at("cuda")
+    if self.is_cuda:
+        streamed().used_by(self._data, s.queue)
 
 
 METHODS: dict[str, Any] = {
@@ -330,5 +344,5 @@ METHODS: dict[str, Any] = {
     "__int__": _number(int), "__float__": _number(float), "__complex__": _number(complex),
     "__index__": _index, "numpy": _numpy, "__array__": _array, "to": _to, "cpu": _cpu, "cuda": _cuda,
     "pin_memory": _pin_memory, "is_pinned": _is_pinned, "record_stream": _record_stream,
-    "type": _type, "type_as": lambda self, other: _to(self, other._meta.dtype),
+    "type": _type, "type_as": _type_as,
 }  # fmt: skip

@@ -72,7 +72,9 @@ def lift(kind: Type, value: Any, compared: bool = False) -> Tensor:
             return lift(kind, inf if value > 0 else -inf)
         raise ArgumentError(f"the number {value} does not fit into {dtype}") from None
     if kind.device.type == "cuda":
-        data = on_device.eager().uploaded(on_device.eager().machine_at(kind.device), data)
+        eager = on_device.eager()
+        data = eager.uploaded_for_all(eager.machine_at(kind.device), data)
+        kept = kept and len(kind.scalars) < 256  # work that is queued may still read those there
     made = wrap(data, type_of(dtype, (), kind.device))
     made._storage = Literal()
     if type(given) not in (bool, int, float, complex):
@@ -108,7 +110,7 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
         elif isinstance(x, NUMBERS):
             found.append(lift(kind, x, op.traits.compares) if kind is not None else tensor_of(x))
         elif isinstance(x, np.ndarray):
-            found.append(tensor_of(x))
+            found.append(_of_array(x, kind))
         else:
             name = op.operands[min(i, len(op.operands) - 1)].lstrip("*")
             raise ArgumentError(
@@ -116,6 +118,12 @@ def lifted(op: Op, operands: Sequence[Any]) -> tuple[Any, ...]:
                 f"not {type(x).__name__}"
             )
     return tuple(found)
+
+
+def _of_array(x: np.ndarray, kind: Type | None) -> Tensor:
+    """A NumPy array, as rules have places to look at, where the tensors beside it are."""
+    made = tensor_of(x)
+    return made if kind is None or kind.device.type != "cuda" else made.to(kind.device)
 
 
 def describe(x: Any) -> str:
@@ -320,8 +328,12 @@ def run_watched(op: Op, plan: Plan, operands: tuple) -> Any:
     if modes.local.allowance is not None:
         modes.local.allowance.ask(op, plan.types, plan.outs)
     if modes.local.timing is not None:
-        return modes.local.timing.of_op(_computed, op, plan, operands)
-    return _computed(op, plan, operands)
+        found = modes.local.timing.of_op(_computed, op, plan, operands)
+    else:
+        found = _computed(op, plan, operands)
+    if modes.local.streams is not None:
+        on_device.streamed().mark(found)
+    return found
 
 
 def _computed(op: Op, plan: Plan, operands: tuple) -> Any:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, ShapeError, TransformError
 from ..ir.op import REGISTRY, Op
+from ..ir.shapes import check_together
 from . import modes
 from .autograd import grad as walk_back
 from .batched import Batch
@@ -464,6 +465,7 @@ class InexactError(DTypeError, ValueError):
 
 def check_tangent(name: str, x: Tensor, t: Tensor) -> None:
     """Refuse a tangent that is not of the primal's shape and dtype.  Raises ShapeError, DTypeError."""
+    check_together(name, x, t)
     for each, what in ((x, "primal"), (t, "tangent")):
         if not each._meta.dtype.inexact:
             raise InexactError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError, ShapeError
 from ..ir.op import REGISTRY
+from ..ir.shapes import check_together
 from . import modes, ops
 from .autograd import grad as walk_back
 from .autograd import reachable
@@ -254,6 +255,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
                     f"output: {y._meta}",
                     f"cotangent: {v._meta}",
                 )
+            check_together("vjp", y, v)
         create = modes.is_grad_enabled() if create_graph is None else create_graph
         with modes.enable_grad():
             return unflatten(shape, level.back(ys, vs, retain_graph, create))
@@ -275,8 +277,9 @@ def _basis(xs: Sequence[Tensor]) -> list[Tensor]:
     sizes = [x.numel() for x in xs]
     total, start, found = sum(sizes), 0, []
     for x, size in zip(xs, sizes, strict=True):
-        rows = ops.arange(total).reshape((total, 1))
-        columns = ops.arange(start, start + size).reshape((1, size))
+        place = x.device if x.is_cuda else None
+        rows = ops.arange(total, device=place).reshape((total, 1))
+        columns = ops.arange(start, start + size, device=place).reshape((1, size))
         found.append(REGISTRY["cast"](rows == columns, dtype=x.dtype).reshape((total, *x.shape)))
         start += size
     return found

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir.errors import DeviceError
 from ..ir.op import Op
+from ..ir.shapes import apart
 from ..ir.types import CPU, Device, Type, placed, type_of
 from . import modes
 from .on_device import there
@@ -94,6 +95,15 @@ for _name, _method in {"__enter__": _enter, "__exit__": _leave, "__call__": _aro
     setattr(Device, _name, _method)
 
 
+# Ops whose indices may stay on the CPU beside what they index on a GPU, and those that take no tensor of no
+# dims from there, as others do: PyTorch's rules, both.
+INDEXING = frozenset(("index", "index_put", "unindex"))
+JOINING = frozenset((
+    "cat", "stack", "embedding", "gather", "index_add", "index_copy", "index_select", "scatter",
+    "scatter_add", "scatter_reduce",
+))  # fmt: skip
+
+
 def place_of(op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]) -> Device:
     """Where the results of a call are.  Raises DeviceError where operands are in several places.
 
@@ -104,14 +114,14 @@ def place_of(op: Op, types: tuple[Type | None, ...], attrs: dict[str, Any]) -> D
     if isinstance(asked, Device):
         return placed_at(asked)
     given = [t for t in types if t is not None]
-    sized = [t for t in given if t.ndim] or given
     if not any(t.device == META for t in given):
-        return given[0].device if op.name == "copy" else _gpu_of(op, sized, given)
+        return given[0].device if op.name == "copy" else _gpu_of(op, given)
     if op.name == "copy":
         if types[0] is not None and types[0].device == META:
             return META
         raise NoValuesError("copy_: the source is on the meta device and has no values")
-    for t in sized:  # places to look at, which functions make of Python's numbers, may be on the CPU
+    # places to look at, which functions make of Python's numbers, may be on the CPU
+    for t in [t for t in given if t.ndim] or given:
         if t.device != META and (op.traits.elementwise or t.dtype.inexact) and not op.traits.random:
             raise DeviceError(f"{op.name}: operands on the CPU and on the meta device")
     return META
@@ -122,21 +132,21 @@ def placed_at(device: Any) -> Device:
     return META if placed(device).type == "meta" else there(device)
 
 
-def _gpu_of(op: Op, sized: list[Type], given: list[Type]) -> Device:
-    """The same where nothing is on the meta device: indices may be on the CPU, beside what is on a GPU."""
-    gpus = [t.device for t in sized if t.device is not CPU] or [
-        t.device for t in given if t.device is not CPU
-    ]
-    for t in sized:
-        if t.device != gpus[0] and (
-            t.device is not CPU or op.traits.elementwise or t.dtype.inexact and not op.traits.random
-        ):
-            raise DeviceError(
-                f"{op.name}: Expected all tensors to be on the same device, but found at least two devices, "
-                f"{gpus[0]} and {t.device}!",
-                f"x.to('{gpus[0]}') moves one",
-            )
-    return gpus[0]
+def _gpu_of(op: Op, given: list[Type]) -> Device:
+    """The same where nothing is on the meta device: the one GPU that all are on, but for what may be on the
+    CPU beside it."""
+    gpu = next(t.device for t in given if t.device is not CPU)
+    for n, t in enumerate(given):
+        if t.device != gpu and not (t.device is CPU and _may_stay(op, n, t, given)):
+            raise apart(op.name, gpu, t.device)
+    return gpu
+
+
+def _may_stay(op: Op, n: int, t: Type, given: list[Type]) -> bool:
+    """Whether operand `n`, which is on the CPU, goes with others on a GPU."""
+    if op.traits.random:
+        return n == len(given) - 1  # the state
+    return (not t.ndim and op.name not in JOINING) or (n > 0 and op.name in INDEXING and not t.dtype.inexact)
 
 
 def on_cpu(kind: Type | None) -> Type | None:

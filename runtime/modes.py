@@ -33,10 +33,12 @@ ORDINARY: dict[str, Any] = {
     "values": None, "anomaly": False,
     "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
     "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
-    "unanswered": False, "device": None, "timing": None, "allowance": None,
+    "unanswered": False, "device": None, "timing": None, "allowance": None, "streams": None,
 }  # fmt: skip
-_WATCHING = ("hook", "anomaly", "levels", "autocast", "packing", "functions", "timing", "allowance")
-_ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device")
+_WATCHING = (
+    "hook", "anomaly", "levels", "autocast", "packing", "functions", "timing", "allowance", "streams",
+)  # fmt: skip
+_ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device", "streams")
 _ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False, "usual": True}
 _NO_GRADIENTS = {"grad": False}
 _WITHOUT = {**_ORDINARILY, **_NO_GRADIENTS, "records": False}
@@ -64,14 +66,16 @@ class _Local(threading.local):
     stands for tensors in a graph, as `met` in overriding.py has it.
     anomaly: every op notes its line, and backward looks for NaN, unless it is LINES.
     within: called with (module, args, kwargs) ahead of a module's own call, made if it answers UNSERVED.
-    autocast: the low precision that products are computed in (autocasting.py), or None.
-    autocast_dtype: what blocks inside take for it unless they say another; None for bfloat16.
+    autocast: the low precisions that products are computed in (autocasting.py), on the CPU and on GPUs, each
+    or both of which may be None.
+    autocast_dtype: what blocks inside take for these unless they say another; None for the usual ones.
     packing: the (pack, unpack) that stand between nodes and what they save (packing.py).
     unpacked: why none may be opened, a text.
     functions: the open modes that answer calls of functions, the innermost last (overriding.py).
     device: where new tensors are made, if not on the CPU.
     timing: what is told when ops, steps of backward, traced functions and kernels begin and end: a profiler's
     Recorder.  Traced functions stay compiled under it.
+    streams: by the number of a GPU the stream that work is queued on, where it is not the default one.
     allowance: what is asked before an op's kernel runs for the memory of its results (allowance.py).
     multithreading: what `set_multithreading_enabled` was told, which changes nothing: a backward runs on the
     thread that asks for it.
@@ -101,6 +105,7 @@ class _Local(threading.local):
     device: Any = None
     timing: Any = None
     allowance: Any = None
+    streams: dict[int, Any] | None = None
     multithreading = True
     early_stop: bool | None = None
     recompute_debug: bool | None = None
@@ -352,6 +357,16 @@ class _Mode:
                 return function(*args, **kwargs)
 
         return call
+
+
+class streams_as(_Mode):
+    """Have a thread's work on GPUs be queued on those streams, by the numbers of the GPUs."""
+
+    def __init__(self, streams: dict[int, Any] | None):
+        self._changes = {"streams": streams}
+
+    def clone(self) -> streams_as:
+        return streams_as(self._changes["streams"])
 
 
 class no_grad(_Mode):

@@ -7,6 +7,7 @@ from typing import Any
 from ..ir.types import CPU, Device, type_of
 from . import on_device
 from .function import Function
+from .levels import Transformed
 from .modes import is_grad_enabled
 from .tensor import Tensor, wrap
 
@@ -39,16 +40,24 @@ class _Move(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, place: Device) -> Tensor:
-        ctx.place = x._meta.device
+        ctx.place, ctx.there = x._meta.device, place
         return _moved(x, place)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple:  # type: ignore[override]
         return gradient.to(ctx.place), None
 
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # type: ignore[override]
+        return tangent.to(ctx.there)
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple, x: Tensor, place: Device) -> tuple:  # type: ignore[override]
+        return moved(x, place), dims[0]
+
 
 def moved(x: Tensor, place: Device) -> Tensor:
     """A copy on another device, and part of the history of where it came from."""
-    if x._node is None or not is_grad_enabled():
+    if not isinstance(x, Transformed) and (x._node is None or not is_grad_enabled()):
         return _moved(x, place)
     return _Move.apply(x, place)

@@ -115,6 +115,18 @@ def part(
     return made
 
 
+def line_of(x: OnDevice, dtype: np.dtype | None = None) -> OnDevice:
+    """All of the memory that an array lies in, as a line of elements of its dtype, or of another."""
+    kind = x.dtype if dtype is None else dtype
+    return part(x.memory, x.base, (x.memory.nbytes // kind.itemsize,), kind)
+
+
+def lying(line: OnDevice, at: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> OnDevice:
+    """An array over some of a line: from element `at` on, with those strides in bytes."""
+    begin = line.address - line.memory.address + at * line.itemsize
+    return part(line.memory, line.base, shape, line.dtype, begin, strides)
+
+
 def as_view(x: OnDevice, of: np.ndarray) -> OnDevice | None:
     """What NumPy made of `plain(x)`, on the device again; None for what is no view of it, but a copy."""
     if not of.size:
@@ -160,6 +172,12 @@ def eager() -> Any:
     return load(f"{__package__}.cuda.eager")
 
 
+def streamed() -> Any:
+    """What knows streams that users made."""
+    return load(f"{__package__}.cuda.streamed")
+
+
+apart: list[Any] = []  # the streams that were made beside the default ones (cuda/streamed.py)
 current: list[Callable[[], int]] = [
     lambda: 0
 ]  # the index that "cuda" alone means: what facade/streams.py says

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import DType, category_at_least, uint8
-from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, GradError, InplaceError
+from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DTypeError, GradError, InplaceError
 from ..ir.op import REGISTRY
 from ..ir.shapes import as_whole
 from ..ir.types import CPU, type_of
@@ -104,6 +104,12 @@ EXACT = frozenset((
 
 
 def _leave(name: str, target: Tensor, result: Tensor, exact: bool) -> None:
+    if target._meta.device != result._meta.device and "cuda" in (target.device.type, result.device.type):
+        raise DeviceError(
+            f"{name}(out=…): Expected out tensor to have device {result.device}, but got {target.device} "
+            "instead",
+            f"out: {target._meta}",
+        )
     if (exact or name in TELLING) and target._meta.dtype is not result._meta.dtype:
         if name in TELLING:
             raise DTypeError(f"{name} does not support non-boolean outputs.", f"out: {target._meta}")

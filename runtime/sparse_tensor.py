@@ -21,7 +21,15 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import DType, int64
-from ..ir.errors import ArgumentError, ArgumentValueError, DimError, DTypeError, GradError, ShapeError
+from ..ir.errors import (
+    ArgumentError,
+    ArgumentValueError,
+    DeviceError,
+    DimError,
+    DTypeError,
+    GradError,
+    ShapeError,
+)
 from ..ir.types import type_of
 from . import ops
 from .compound import Compound, NoArray, made_of
@@ -382,6 +390,11 @@ def _made(
     layout: Layout, places: tuple[Any, ...], values: Any, size: Any, dtype: DType | None, device: Any,
     requires_grad: bool, coalesced: bool,
 ) -> Sparse:  # fmt: skip
+    if gpus := [x.device for x in (*places, values) if isinstance(x, Tensor) and x.is_cuda]:
+        raise DeviceError(
+            f"{layout}_tensor: there are no sparse tensors on a GPU yet, and a part is on {gpus[0]}",
+            "make it of x.cpu()",
+        )
     require_cpu(device)
     where = tuple([_as_places(x, layout) for x in places])
     given = as_tensor(values) if dtype is None else as_tensor(values, dtype=dtype)

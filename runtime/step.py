@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import EVERY, float64
-from ..ir.errors import ArgumentError, GradError, InplaceError, ShapeError
+from ..ir.errors import ArgumentError, DeviceError, GradError, InplaceError, ShapeError
 from ..ir.locks import fork_safe_lock
 from ..ir.op import REGISTRY
 from ..ir.shapes import fitting
@@ -141,6 +141,20 @@ def fit_tensor(h: Tensor, kind: Type) -> Tensor:
     return h
 
 
+def require_place(g: Tensor, kind: Type, whose: str) -> None:
+    """Raise DeviceError for a gradient on another device than its tensor, where the user made it: a number's
+    goes there by itself.
+    """
+    there = g._meta.device
+    if there is not kind.device and there != kind.device and "cuda" in (there.type, kind.device.type):
+        if g._meta.ndim:
+            raise DeviceError(
+                f"{whose} has an invalid gradient: expected device {kind.device} but got {there}",
+                f"gradient: {g._meta}",
+                f"g.to('{kind.device}') moves it",
+            )
+
+
 def unpack(n: Node, create: bool) -> tuple:
     """What `n` saved, as tensors; with their histories where `create`."""
     plan, found = n.plan, []
@@ -239,6 +253,10 @@ def step(n: Node, g: Any, create: bool) -> Sequence[Any]:
     else:
         assert plan.vjp is not None, f"{plan.op.name} has no gradient"
         hs = plan.vjp(saved, tuple(gs), plan.attrs, tuple(needs))
+        if plan.foreign:
+            for i, (h, t) in enumerate(zip(hs, types, strict=True)):
+                if isinstance(h, Tensor) and needs[i]:
+                    require_place(h, t, f"Function {n.name()} returned at index {i} what")
     return [
         fit_tensor(as_tensor(h), t) if need and h is not None else None
         for h, t, need in zip(hs, types, needs, strict=True)
@@ -302,6 +320,7 @@ def run_hooks(e: Edge, g: Any, create: bool) -> Any:
                     f"got: {x._meta}",
                     f"returned: {new._meta}",
                 )
+            require_place(new, x._meta, "a gradient hook")
             g = x = new
     return g
 

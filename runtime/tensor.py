@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.dtypes import DType, from_numpy_dtype
-from ..ir.errors import ArgumentError, DimError, DTypeError, GradError, ShapeError
+from ..ir.errors import ArgumentError, DeviceError, DimError, DTypeError, GradError, ShapeError
 from ..ir.types import CPU, Device, Type, placed, type_of
 from . import modes
 from .changes import advance_objects
@@ -396,6 +396,12 @@ class Tensor:
             if value._meta.dtype is not self._meta.dtype:
                 raise DTypeError(
                     "grad must have the tensor's dtype", f"tensor: {self._meta}", f"grad: {value._meta}"
+                )
+            if value._meta.device != self._meta.device:
+                raise DeviceError(
+                    f"assigned grad has data located on a different device: {value.device}, the tensor is on "
+                    f"{self.device}",
+                    f"x.grad = g.to('{self.device}')",
                 )
         if type(node) is Leaf:
             if modes.CHANGED:

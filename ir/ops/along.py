@@ -12,7 +12,7 @@ from ..dtypes import from_numpy_dtype, int64
 from ..errors import ArgumentValueError, DimError, DTypeError, ShapeError
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample
-from ..shapes import broadcast_shapes, dim_of
+from ..shapes import broadcast_shapes, check_together, dim_of
 from ..types import Shape, Type
 from .cast import dtype_of, type_as
 from .compare import where
@@ -411,6 +411,7 @@ embedding = define(
 @composite()
 def take(input, index):
     """Pick elements by their places in row-major order, negative ones from the end.  The shape is index's."""
+    check_together("take", input, index)
     return pick(reshape(input, (-1,)), (index,))
 
 

@@ -281,7 +281,10 @@ def meshgrid(*tensors, indexing=None):
     if len({dtype_of(t) for t in tensors}) > 1:
         raise DTypeError("meshgrid(*tensors): expects all tensors to have the same dtype")
     if len({t.device for t in tensors}) > 1:
-        raise DeviceError("meshgrid(*tensors): expects all tensors to have the same device")
+        places = ", ".join(dict.fromkeys(str(t.device) for t in tensors))
+        raise DeviceError(
+            "meshgrid(*tensors): expects all tensors to have the same device", f"they are on {places}"
+        )
     order = list(range(len(tensors)))
     if indexing == "xy" and len(order) > 1:
         order[0], order[1] = 1, 0

@@ -14,7 +14,7 @@ from ..errors import ArgumentValueError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import Operand, Sample, sample
-from ..shapes import broadcast_shapes, common_device
+from ..shapes import broadcast_shapes, check_together, common_device
 from ..types import CPU, Device, Type, placed, type_of
 from .cast import dtype_of
 from .create import fits
@@ -116,6 +116,7 @@ def nonzero_static(input, *, size, fill_value=-1):
 def masked_select(input, mask):
     """Take the elements where `mask`, broadcast, is true, as a list.  Raises DTypeError, ShapeError."""
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)
+    check_together("masked_select", input, mask)
     if not is_mask(mask):
         raise DTypeError("masked_select: expected BoolTensor for mask", "mask != 0 makes a mask")
     places = argwhere(reshape(expand(mask, shape), (-1,)))

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, DimError, DTypeError, ShapeError
 from ..kernel import scalar
 from ..op import REGISTRY, Traits, composite, define
 from ..sample import sample
-from ..shapes import dim_of, dims_of, is_one, sizes_of
+from ..shapes import check_together, dim_of, dims_of, is_one, sizes_of
 from ..views import step
 from .unview import unview
 from .view import expand, narrow, reshape, transpose, unsqueeze
@@ -204,6 +204,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     dim = dim_of("repeat_interleave", dim, input.ndim)
     shape = input.shape
     if not isinstance(repeats, int):
+        check_together("repeat_interleave", input, repeats)
         if hasattr(repeats, "dtype") and getattr(repeats.dtype, "category", "int") != "int":
             raise DTypeError(f"repeat_interleave: repeats must be integers, not {repeats.dtype.name}")
         counts = repeats.tolist() if hasattr(repeats, "tolist") else list(repeats)

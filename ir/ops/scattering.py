@@ -8,7 +8,7 @@ from typing import Any
 from ..dtypes import int64
 from ..errors import ArgumentValueError, ShapeError
 from ..op import composite
-from ..shapes import dim_of
+from ..shapes import check_together, dim_of
 from .along import along
 from .cast import cast
 from .index import index_put
@@ -24,6 +24,7 @@ def put(input, index, source, accumulate=False):
     """
     if prod(index.shape) != prod(source.shape):
         raise ShapeError(f"put: {prod(index.shape)} places for {prod(source.shape)} elements of source")
+    check_together("put", input, index)
     flat = reshape(input, (-1,))
     written = index_put(flat, (reshape(index, (-1,)),), reshape(source, (-1,)), accumulate)
     return reshape(written, input.shape)

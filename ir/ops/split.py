@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dims import minimum, number_of, same
-from ..errors import DTypeError, ShapeError
+from ..errors import DeviceError, DTypeError, ShapeError
 from ..op import composite
 from ..shapes import dim_of
 from .cast import dtype_of
@@ -107,6 +107,11 @@ def tensor_split(input, indices_or_sections, dim=0):
 
 def _places(given: Any) -> Any:
     """Places, or a number of sections, that a tensor holds.  Raises DTypeError, ShapeError."""
+    if getattr(getattr(given, "device", None), "type", "cpu") == "cuda":
+        raise DeviceError(
+            f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {given.device}",
+            "indices.cpu()",
+        )
     if dtype_of(given).category != "int":
         raise DTypeError(
             "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "

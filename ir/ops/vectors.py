@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..dtypes import bool_
 from ..errors import ShapeError
 from ..op import REGISTRY, composite
-from ..shapes import broadcast_shapes, dim_of
+from ..shapes import broadcast_shapes, check_together, dim_of
 from .along import take
 from .cast import dtype_of
 from .compare import eq, logical_not, ne
@@ -119,6 +119,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
         return logical_not(found) if invert else found
     if not hasattr(elements, "shape"):
         elements = new_full(test_elements, (), elements)
+    check_together("isin", elements, test_elements)
     known = sort(reshape(test_elements, (-1,)), 0)[0]
     if known.shape[0] == 0:
         found = eq(new_zeros(elements, elements.shape), 1)

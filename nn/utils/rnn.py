@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...ir.dtypes import DType, float16, float32, float64, int8, int16, int32, int64, uint8
-from ...ir.errors import ArgumentError, ArgumentValueError
+from ...ir.errors import ArgumentError, ArgumentValueError, DeviceError
 from ...runtime import Tensor, ops, tensor
 
 
@@ -104,6 +104,11 @@ def pack_padded_sequence(
     """
     if batch_first:
         input = input.transpose(0, 1)
+    if isinstance(lengths, Tensor) and lengths.is_cuda:
+        raise DeviceError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {lengths.device}",
+            "lengths.cpu()",
+        )
     sizes = lengths.tolist() if isinstance(lengths, Tensor) else [*map(int, lengths)]
     steps, batch = input.shape[0], input.shape[1]
     if not sizes or len(sizes) != batch or not all(0 < n <= steps for n in sizes):
