@@ -36,9 +36,9 @@ from .creation import mapped
 from .graph import Leaf
 from .history import storage_of
 from .inplace import check_writable
-from .meta import NoValues, NoValuesError
+from .meta import NoValues, NoValuesError, placed_at
 from .meta import array as nothing
-from .on_device import OnDevice
+from .on_device import OnDevice, line_of, lying, there
 from .refusal import refusing, refusing_methods
 from .storage import Storage
 from .tensor import Tensor, line_of_storage, tensor_of, wrap
@@ -55,9 +55,9 @@ def memory_of(x: Tensor) -> np.ndarray:
     """All of the memory that a tensor shares with its base and views, as a line of elements of its dtype."""
     if type(x._data) is NoValues:
         raise NoValuesError("a tensor on the meta device has no memory (Not available)", f"tensor: {x._meta}")
-    if type(x._data) is OnDevice:
-        raise DeviceError(f"the memory of a tensor on {x.device} has no storage to look into", "x.cpu() has")
     held = x._storage.memory if x._storage is not None else None
+    if held is None and type(x._data) is OnDevice:
+        return line_of(x._data)
     if held is None:
         root = (x._view[0] if x._view else x)._data
         reach = 1 + sum((n - 1) * s // root.itemsize for n, s in zip(root.shape, root.strides, strict=True))
@@ -81,8 +81,7 @@ class TypedStorage:
             raise ArgumentError(f"{type(self).__name__}(dtype): it holds {self.kind.name}: use TypedStorage")
         dtype = dtype or self.kind or default_dtype()
         place = CPU if device is None else placed(str(device))
-        if place.type not in ("cpu", "meta"):
-            raise ArgumentError(f"{type(self).__name__}(device): storages lie on the CPU, not {device}")
+        place = there(place) if place.type == "cuda" else place
         if wrap_storage is not None:
             if args or not isinstance(wrap_storage, UntypedStorage):
                 raise ArgumentError("TypedStorage(wrap_storage): takes an UntypedStorage, and no size then")
@@ -99,7 +98,7 @@ class TypedStorage:
             if given.__index__() < 0:
                 raise ArgumentValueError(f"{type(self).__name__}(size): can't be negative, as {given} is")
             given = np.zeros(given.__index__(), dtype.numpy)
-        self._tensor, self.dtype = tensor_of(np.asarray(given, dtype.numpy)), dtype
+        self._tensor, self.dtype = tensor_of(np.asarray(given, dtype.numpy)).to(place), dtype
 
     @property
     def device(self) -> Device:
@@ -119,7 +118,11 @@ class TypedStorage:
     def _line(self) -> np.ndarray:
         line = memory_of(self._tensor)
         line = line if line.dtype == self.dtype.numpy else line.view(self.dtype.numpy)
-        return line if self._part is None else line[self._part]
+        if self._part is None:
+            return line
+        if type(line) is OnDevice:
+            return lying(line, self._part.start, (self._part.stop - self._part.start,), line.strides)
+        return line[self._part]
 
     @property
     def filename(self) -> str | None:
@@ -133,11 +136,8 @@ class TypedStorage:
 
     def data_ptr(self) -> int:
         """The address of the first byte."""
-        data = self._tensor._data
-        if type(data) is NoValues:
+        if type(self._tensor._data) is NoValues:
             return 0
-        if self._part is None and type(data) is OnDevice:
-            return data.memory.address
         return self._whole().data_ptr()
 
     @property
@@ -152,8 +152,6 @@ class TypedStorage:
             return _reach(self._tensor) * data.itemsize
         if type(data) is NoValues:
             return (self._part.stop - self._part.start) * self.dtype.itemsize
-        if self._part is None and type(data) is OnDevice:
-            return data.memory.nbytes
         return self._whole()._data.nbytes
 
     def size(self) -> int:
@@ -178,7 +176,7 @@ class TypedStorage:
     def type(self, dtype: Any = None) -> Any:
         """PyTorch's name of the class, "torch.FloatStorage"; or the elements cast to `dtype`."""
         if dtype is None:
-            return f"torch.{self.dtype.scalar_type}Storage"
+            return f"torch.{'cuda.' if self.is_cuda else ''}{self.dtype.scalar_type}Storage"
         return _storage(self._whole().to(dtype), TypedStorage, dtype)
 
     def resizable(self) -> bool:
@@ -231,14 +229,17 @@ class TypedStorage:
         return self.device, self.data_ptr(), self.nbytes()
 
     def cpu(self) -> TypedStorage:
-        """This."""
-        return self
+        """This, or a copy on the CPU of one that is on a GPU."""
+        return self.to(device="cpu")
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
-        """This, on a device that is pretended.  Raises DeviceError for others."""
-        if (place := placed("cuda" if device is None else device)) != CPU:
-            raise DeviceError(f"there is no device {place} here", "storages lie on the CPU")
-        return self
+        """A copy on a GPU; this where it is there, or on one that is pretended.  Raises DeviceError."""
+        return self.to(device="cuda" if device is None else device)
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        """A copy on another device, or this.  Raises DeviceError where that is not there."""
+        place = placed_at(device)
+        return self if place == self.device else _storage(self._whole().to(place), type(self), self.dtype)
 
     @classmethod
     def from_buffer(
@@ -399,12 +400,19 @@ def set_(
     if modes.CHANGED:
         modes.tell("refuse", "set_() gave a tensor other memory")
     dtype = self._meta.dtype
-    owner = source if isinstance(source, Tensor) else source._tensor if source is not None else Tensor(0)
+    owner = source._tensor if isinstance(source, TypedStorage) else source
+    owner = Tensor(0).to(self.device) if owner is None else owner
     typed = source.dtype if source is not None else dtype
     if typed is not dtype and not isinstance(source, UntypedStorage):
         raise DTypeError(
             f"set_(source): Expected a Storage of type {dtype}, as the tensor is, not {typed}",
             "x.untyped_storage()",
+        )
+    if source is not None and source.device != self.device:
+        raise DeviceError(
+            f'set_(source): Attempted to set the storage of a tensor on device "{self.device}" to a storage '
+            f'on different device "{source.device}"',
+            f"x.to('{self.device}') makes one of it there",
         )
     part = isinstance(source, TypedStorage) and source._part is not None
     line = source._line() if part else memory_of(owner)
@@ -424,7 +432,10 @@ def set_(
     strides = tuple(step * dtype.itemsize for step in steps)
     store = Storage() if part else storage_of(owner)
     store.memory = line
-    self._data = over(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
+    if type(line) is OnDevice:
+        self._data = lying(line, storage_offset, shape, strides)
+    else:
+        self._data = over(line[storage_offset:], shape, strides, writeable=line.flags.writeable)
     self._meta = type_of(dtype, shape, self._meta.device)
     node = self._edge if type(self._edge) is Leaf else None
     self._storage, self._view, self._node = store, None, node

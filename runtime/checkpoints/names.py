@@ -27,6 +27,7 @@ from ..layouts import LAYOUTS, Layout, sparse_coo
 from ..memory_view import TypedStorage, UntypedStorage
 from ..meta import META
 from ..meta import array as nothing
+from ..on_device import on_host
 from ..sparse_tensor import Sparse, is_ascending, restored, sparse_of
 from ..tensor import Parameter, Size, Tensor, fields, retyped, slot_names, tensor_of, wrap
 from .opcodes import check_key
@@ -101,9 +102,9 @@ def placed(storage: Any, offset: Any, size: Any, stride: Any, dtype: DType) -> T
     _require(not prod(size) or (last + 1) * dtype.itemsize <= held.size, "a tensor that leaves its storage")
     if not prod(size):
         offset, steps = min(offset, held.size // dtype.itemsize), (0,) * len(size)
-    made = Tensor(0, dtype=dtype)
+    made = Tensor(0, dtype=dtype).to(storage.device)
     if dtype is dtypes.bool_ and storage.dtype is not dtype:
-        _require(held.max(initial=0) <= 1, "bools of bytes that are neither 0 nor 1")
+        _require(on_host(held).max(initial=0) <= 1, "bools of bytes that are neither 0 nor 1")
     whole = storage if held.size % dtype.itemsize == 0 else _first(storage, dtype.itemsize)
     return made.set_(whole.untyped(), offset, tuple(size), steps)
 

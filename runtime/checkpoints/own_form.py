@@ -24,10 +24,10 @@ from ...ir import dtypes, lazy
 from ...ir.dtypes import DType
 from ...ir.errors import ArgumentError, DTypeError, LaminaError
 from ...ir.ops.complex import pairs as parted
-from ...ir.types import Device
+from ...ir.types import CPU, Device
 from ..compound import Compound
 from ..meta import NoValues, NoValuesError
-from ..on_device import on_host
+from ..on_device import OnDevice, on_host
 from ..sparse_tensor import Sparse, restored
 from ..tensor import Parameter, Size, Tensor, tensor_of, wrap
 
@@ -60,6 +60,7 @@ class _Writer:
         self._names: dict[
             tuple, str
         ] = {}  # where an array lies -> its name: one that is shared is stored once
+        self._copies: dict[tuple, np.ndarray] = {}
         self._open: set[int] = set()
 
     def write(self, value: Any, path: str) -> Any:
@@ -83,7 +84,7 @@ class _Writer:
                 raise NoValuesError(
                     f"save(…): {path} is on the meta device and has no values", f"tensor: {value._meta}"
                 )
-            data = on_host(value._data)
+            data = self._host_array(value._data)
             made: dict[str, Any] = {"tensor": self._entry(parted(data) if wide else data, path)}
             if wide:
                 made["pairs"] = True
@@ -120,6 +121,16 @@ class _Writer:
         finally:
             self._open.remove(id(value))
 
+    def _host_array(self, data: np.ndarray) -> np.ndarray:
+        """A tensor's array where NumPy reads it; of equal ones on a GPU one copy, so they stay shared."""
+        if not isinstance(data, OnDevice):
+            return data
+        place = id(data.memory), data.address, data.dtype, data.shape, data.strides
+        found = self._copies.get(place)
+        if found is None:
+            found = self._copies[place] = on_host(data)
+        return found
+
     def _key(self, key: Any, path: str) -> Any:
         if not _is_key(key):
             raise ArgumentError(
@@ -152,8 +163,8 @@ def _below(path: str, key: Any) -> str:
 class _Reader:
     """Turns JSON back into the object.  Raises SavedFileError where it is not what _Writer writes."""
 
-    def __init__(self, entries: dict[str, np.ndarray]):
-        self._entries = entries
+    def __init__(self, entries: dict[str, np.ndarray], place: Device = CPU):
+        self._entries, self._place = entries, place
         self._used: dict[str, Tensor] = {}
         self._kinds: dict[str, Callable[[Any], Any]] = {
             "dict": lambda pairs: dict(self._pairs(pairs)),
@@ -209,7 +220,8 @@ class _Reader:
         first = self._used.get(tensor)
         if first is None:
             array = self._entries[tensor]
-            made = self._used[tensor] = tensor_of(_of_pairs(array) if pairs else array)
+            made = tensor_of(_of_pairs(array) if pairs else array).to(self._place)
+            self._used[tensor] = made
         else:
             made = wrap(first._data, first._meta)
             made._storage = first.detach()._storage  # what was shared is shared again
@@ -305,18 +317,18 @@ def safetensors_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     return b"".join(_file(_raw(arrays), None))
 
 
-def read(data: bytes, name: str) -> Any:
-    """What `pieces` wrote, or the dict of tensors of any safetensors file.
+def read(data: bytes, name: str, place: Device = CPU) -> Any:
+    """What `pieces` wrote, or the dict of tensors of any safetensors file, with the tensors at `place`.
 
     Raises SavedFileError, DTypeError.
     """
     metadata, entries = _parsed(data, name)
     if STRUCTURE not in metadata and CHECKSUM not in metadata:
-        return {name: tensor_of(_array(name, *entry)) for name, entry in entries.items()}
+        return {name: tensor_of(_array(name, *entry)).to(place) for name, entry in entries.items()}
     structure = metadata.get(STRUCTURE, "")
     if _checksum(structure, entries) != metadata.get(CHECKSUM):
         raise SavedFileError(f"load(): {name} was changed since it was saved: its checksum is another")
-    reader = _Reader({name: _array(name, *entry) for name, entry in entries.items()})
+    reader = _Reader({name: _array(name, *entry) for name, entry in entries.items()}, place)
     try:
         return reader.read(json.loads(structure, parse_constant=_no_constant))
     except (ValueError, RecursionError):

@@ -70,6 +70,11 @@ def located(map_location: Place, storage: TypedStorage, location: str) -> TypedS
     if place == "meta":
         kind = type_of(storage.dtype, (len(storage),), META)
         return _typed(wrap(nothing(kind), kind), storage.dtype)
+    if place == "cuda":
+        try:
+            return storage.cuda(wanted)
+        except DeviceError:
+            place = wanted
     if place != "cpu":
         raise DeviceError(
             f"load(): a storage was saved on {location!r}, and there is no device {wanted!r} here",
@@ -374,6 +379,8 @@ class _Earlier(_World):
                 raise SavedFileError(f"load(): {self.name} is damaged or cut short: a storage is not whole")
             into[:] = np.frombuffer(data, np.uint8, into.size, at)
             _true_bools(into, read.dtype)
+            if made.device != read.device and made.device != META:  # it was moved when it held nothing yet
+                made.copy_(read)
             at += into.size
         return at
 

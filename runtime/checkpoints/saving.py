@@ -24,7 +24,6 @@ from ...ir.types import Device
 from .. import modes
 from ..conversion import require_cpu
 from ..creation import mapped
-from ..tensor import Parameter, Tensor
 from . import own_form, reader
 from .archive import Archive, InMemory, OnDisk, Source
 from .own_form import SavedFileError
@@ -99,8 +98,8 @@ def load(
     Of safetensors also the index of a model in several files, model.safetensors.index.json, which gives the
     dict of all their tensors.
 
-    map_location: where tensors go: None (where they were saved, which must be the CPU or meta), a device, a
-    dict of devices by where storages were saved, or a function of a storage and that.
+    map_location: where tensors go: None (where they were saved, which must be there; of safetensors the
+    CPU), a device, a dict of devices by where storages were saved, or a function of a storage and that.
     weights_only: True, the default, takes tensors, containers, numbers and what
     `serialization.add_safe_globals` names.  False also takes modules of nn, by PyTorch's names too, and
     classes, functions and members of enumerations that your program has defined and loaded.  Either way no
@@ -126,10 +125,6 @@ def load(
         )
     asked = map_location, weights_only, _checked_encoding(encoding)
     try:
-        place = reader.gpu_of(map_location) if isinstance(map_location, (str, Device)) else None
-        if place is not None:
-            read = load(f, "cpu", weights_only=weights_only, mmap=mmap, encoding=encoding)
-            return _moved(read, place, {})
         if isinstance(f, (str, os.PathLike)):
             return _of_path(f, asked, bool(mmap))
         if mmap:
@@ -143,28 +138,6 @@ def load(
         raise OutOfMemoryError(
             "load(): the host has not as much memory as the file's tensors need"
         ) from error
-
-
-def _moved(found: Any, place: Device, known: dict[int, Any]) -> Any:
-    """What was read, with the tensors in dictionaries, lists, tuples and modules on a device."""
-    if id(found) in known:
-        return known[id(found)]
-    made = known[id(found)] = found  # at once, as what holds others may hold itself
-    if isinstance(found, Parameter):
-        made = Parameter(found.detach().to(place), found.requires_grad)
-    elif isinstance(found, Tensor):
-        made = found.detach().to(place).requires_grad_(found.requires_grad)
-    elif isinstance(found, dict):
-        for key in [*found]:
-            found[key] = _moved(found[key], place, known)
-    elif isinstance(found, list):
-        found[:] = [_moved(x, place, known) for x in found]
-    elif type(found) is tuple:
-        made = tuple([_moved(x, place, known) for x in found])
-    elif hasattr(found, "_apply"):
-        found.to(place)
-    known[id(found)] = made
-    return made
 
 
 def _checked_encoding(encoding: Any) -> str:
@@ -249,6 +222,8 @@ def _of_bytes(data: bytes, name: str, asked: tuple) -> tuple[Any, int]:
         raise ArgumentError(
             f"load(map_location): of a file of safetensors, a device such as 'cpu', not {place!r:.60}"
         )
+    if place is not None and (gpu := reader.gpu_of(place)) is not None:
+        return own_form.read(data, name, gpu), len(data)
     require_cpu(place)
     return own_form.read(data, name), len(data)
 

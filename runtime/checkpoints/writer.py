@@ -25,7 +25,7 @@ from ..compound import Compound
 from ..layouts import Layout, sparse_coo
 from ..memory_view import TypedStorage, memory_of
 from ..meta import META, NoValues, strides
-from ..on_device import OnDevice, on_host
+from ..on_device import OnDevice, line_of, on_host
 from ..sparse_tensor import Sparse
 from ..tensor import Parameter, Size, Tensor, fields, slots
 from .archive import ALIGNMENT
@@ -85,10 +85,13 @@ def _dtype(dtype: DType) -> bytes:
 
 # ---- storages ----------------------------------------------------------------------------------------------
 class _Extent:
-    """Memory that a tensor needs: a line of its elements, and where the tensor begins in it, in bytes."""
+    """Memory that a tensor needs: a line of its elements, and where the tensor begins in it, in bytes.
 
-    def __init__(self, line: np.ndarray, begin: int, dtype: DType):
-        self.line, self.begin, self.dtype = line, begin, dtype
+    location: where it was, as the file says.
+    """
+
+    def __init__(self, line: np.ndarray, begin: int, dtype: DType, location: str = "cpu"):
+        self.line, self.begin, self.dtype, self.location = line, begin, dtype, location
         self.start = line.__array_interface__["data"][0]
         self.stop = self.start + line.nbytes
         self.group: _Group = None  # type: ignore[assignment]
@@ -101,7 +104,7 @@ class _Group:
         self.extents = extents
         first = min(extents, key=lambda each: each.start)
         self.start, self.stop = first.start, max(each.stop for each in extents)
-        self.line = first.line
+        self.line, self.location = first.line, first.location
         self.key = ""
         types = {each.dtype for each in extents}
         self.dtype = types.pop() if len(types) == 1 else None
@@ -131,7 +134,7 @@ class _Group:
         if dtype in STORAGES:
             count //= dtype.itemsize
             kind = _global("torch", STORAGES[dtype])
-        parts = (_text("storage"), kind, _text(self.key), _text("cpu"), _integer(count))
+        parts = (_text("storage"), kind, _text(self.key), _text(self.location), _integer(count))
         return _tuple(*parts, *([b"N"] if legacy else [])) + b"Q"
 
     @property
@@ -160,24 +163,40 @@ def _grouped(extents: list[_Extent]) -> list[_Group]:
     return ordered
 
 
-def _extent(x: Tensor) -> tuple[_Extent, tuple[int, ...]]:
-    """The memory of a tensor and its strides, in elements; a copy of what PyTorch has no strides for."""
+def _extent_on_device(x: Tensor, fetched: dict[int, np.ndarray]) -> tuple[_Extent, tuple[int, ...]]:
+    """The same of one on a GPU: of a copy of all its memory, one for all tensors there."""
+    data, dtype = x._data, x._meta.dtype
+    if not data.size or any(step < 0 or step % dtype.itemsize for step in data.strides):
+        extent = _Extent(np.ascontiguousarray(on_host(data)).reshape(-1), 0, dtype, str(x.device))
+        extent.begin = extent.start
+        return extent, strides(x._meta)
+    line = fetched.get(id(data.memory))
+    if line is None:  # the memory lives as long as the tensor, which the writer keeps
+        line = fetched[id(data.memory)] = on_host(line_of(data, np.dtype(np.uint8)))
+    extent = _Extent(line, 0, dtype, str(x.device))
+    extent.begin = extent.start + data.address - data.memory.address
+    return extent, tuple(step // dtype.itemsize for step in data.strides)
+
+
+def _extent(x: Tensor, fetched: dict[int, np.ndarray]) -> tuple[_Extent, tuple[int, ...]]:
+    """The memory of a tensor and its strides, in elements; a copy of what PyTorch has no strides for.
+
+    fetched: copies of the memory of GPUs, by its identity.
+    """
     dtype = x._meta.dtype
+    if type(x._data) is OnDevice:
+        return _extent_on_device(x, fetched)
     root = (x._view[0] if x._view else x)._data
     store = x._storage
     steps = (*x._data.strides, *(root.strides if store is None or store.memory is None else ()))
-    if (
-        type(x._data) is not OnDevice
-        and x._data.size
-        and all(step >= 0 and step % dtype.itemsize == 0 for step in steps)
-    ):
+    if x._data.size and all(step >= 0 and step % dtype.itemsize == 0 for step in steps):
         line = memory_of(x)
         extent = _Extent(line, x._data.__array_interface__["data"][0], dtype)
         reach = sum((n - 1) * step for n, step in zip(x._data.shape, x._data.strides, strict=True))
         begin, end = extent.begin - extent.start, extent.begin - extent.start + reach + dtype.itemsize
         if begin >= 0 and begin % dtype.itemsize == 0 and end <= line.nbytes:
             return extent, tuple(step // dtype.itemsize for step in x._data.strides)
-    line = np.ascontiguousarray(on_host(x._data)).reshape(-1)
+    line = np.ascontiguousarray(x._data).reshape(-1)
     extent = _Extent(line, 0, dtype)
     extent.begin = extent.start
     return extent, strides(x._meta)
@@ -190,6 +209,7 @@ class _Writer:
     def __init__(self, legacy: bool):
         self.pieces: list[Piece] = [b"\x80\2"]
         self.extents: list[_Extent] = []
+        self._fetched: dict[int, np.ndarray] = {}
         self._legacy = legacy
         self._memo: dict[int, int] = {}
         self._alive: list[Any] = []  # whose ids the memo has
@@ -351,7 +371,7 @@ class _Writer:
             raise UnnamableError(
                 f"save(obj): {path or 'obj'} is a {type(x).__name__} without memory of its own"
             )
-        extent, steps = _extent(x)
+        extent, steps = _extent(x, self._fetched)
         self.extents.append(extent)
 
         def function() -> bytes:
@@ -369,7 +389,7 @@ class _Writer:
         return function, lambda: self.pieces.append(args)
 
     def _storage(self, line: Tensor, dtype: DType) -> None:
-        extent, _ = _extent(line)
+        extent, _ = _extent(line, self._fetched)
         self.extents.append(extent)
         self.pieces.append(lambda: extent.group.spelled(self._legacy, dtype))
 
