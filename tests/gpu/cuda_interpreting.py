@@ -70,7 +70,7 @@ class Programs(launched_sources.Sources):
 
         Machine.functions, Stream.launch = loading, launching
         Graph.__init__, Graph.launch = capturing, replaying
-        watch(lambda: self._now)
+        watch(lambda: self._now, fake.touched)
 
     def _live(self) -> list[tuple[int, int]]:
         blocks = [b for machine in self._machines for b in [*machine.allocator._live]]

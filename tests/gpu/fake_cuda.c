@@ -7,6 +7,10 @@
    of pageable memory happen when the stream comes to them; a kernel is loaded at its first launch, which waits
    for the device, unless it was before; while a stream is captured, what may wait or allocate is refused.
 
+   It knows what comes before what: a stream's work in its order, what an event says, what the host has waited
+   for.  An access to memory that another stream wrote, or a write of what it read, without such an order between
+   is an error, in whichever order they happened to run.
+
    Where a real driver may wait or not, the fake does not; where a program is right only by luck, some seed
    shows it.  It is no measure of time, and it says nothing about a GPU. */
 
@@ -73,8 +77,15 @@ typedef struct {
     int magic, index, retained;
 } Context;
 
+#define TRACKED 64  /* streams whose order is known; later ones are not looked at */
+
+typedef struct {  /* of each stream the number of the last work that something comes after */
+    long of[TRACKED];
+} Clock;
+
 typedef struct Event {
     int magic, timed, device;
+    Clock clock;
     long recorded, reached;  /* numbers of the last record asked for and of the last one run */
     double time;             /* of the last record run, in milliseconds of the fake's own clock */
 } Event;
@@ -121,11 +132,14 @@ typedef struct Op {
     Event *event;
     long number;
     long serial;
+    int slot;                 /* the stream's place in clocks, -1 if it has none */
+    Clock *known;             /* what it comes after */
 } Op;
 
 typedef struct Stream {
     struct Stream *next;
-    int magic, number, device;
+    int magic, number, device, slot;
+    Clock clock;
     int capture, broken;  /* 1 + the mode while it is captured; whether that failed */
     pthread_t capturing;
     Op *head, *tail;
@@ -162,6 +176,11 @@ static int patience;
 static double now;
 __attribute__((visibility("default"))) long fake_serials;  /* read by the tests, too */
 static Callback callback;
+static Clock host;       /* what the host has waited for */
+static Op *current_op;   /* the one that runs */
+static int forgiving;    /* whether what has no order is counted alone */
+static long races;
+static char race[256];   /* the first of them */
 static long live_streams, live_events, live_modules, live_host, live_device;
 
 /* ---- calls: counted, and made to fail ------------------------------------------------------------------- */
@@ -177,7 +196,7 @@ static long live_streams, live_events, live_modules, live_host, live_device;
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
     X(cuFuncSetCacheConfig) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuFuncLoad) \
     X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
-    X(cuGraphDestroy) X(cuGraphExecDestroy)
+    X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuPointerGetAttribute)
 
 #define NAMED(f) CALL_##f,
 enum { FUNCTIONS(NAMED) CALLS };
@@ -256,9 +275,19 @@ static int is_arena(Address a) { return a >= (Address)arena && a < (Address)aren
 
 /* ---- the queues ----------------------------------------------------------------------------------------- */
 
+static void merge(Clock *into, const Clock *from) {
+    for (int i = 0; i < TRACKED; i++)
+        if (from->of[i] > into->of[i]) into->of[i] = from->of[i];
+}
+
 static Op *append_this(Stream *s, Op *op) {
     op->device = s->device;
     op->serial = ++fake_serials;
+    op->slot = s->slot;
+    merge(&s->clock, &host);
+    if (s->slot >= 0) s->clock.of[s->slot] = op->serial;
+    if (!op->known) op->known = malloc(sizeof *op->known);
+    *op->known = s->clock;
     if (s->capture) {  /* it is not to run but by a graph */
         *(s->last ? &s->last->next : &s->taken) = op;
         s->last = op;
@@ -280,6 +309,7 @@ static Op *copy_of(const Op *op) {
     Op *made = malloc(sizeof *made);
     *made = *op;
     made->next = NULL;
+    made->known = NULL;
     if (op->snapshot) {
         size_t size = (size_t)op->function->nbytes + 1;
         made->snapshot = memcpy(malloc(size), op->snapshot, size);
@@ -298,9 +328,50 @@ static void drop(Op *op) {
     while (op) {
         Op *next = op->next;
         free(op->snapshot);
+        free(op->known);
         free(op);
         op = next;
     }
+}
+
+/* -- who touched which word of memory last, and whether that comes before -- */
+
+typedef struct {  /* slots count from 1; of reads since the last write those of two streams are kept */
+    unsigned writer, written, reader[2], read[2];
+} Cell;
+
+static Cell *cells;
+
+static int comes_before(unsigned slot, unsigned serial, const Op *op) {
+    return !slot || (int)slot - 1 == op->slot || op->known->of[slot - 1] >= (long)serial;
+}
+
+static Result raced(const Op *op, Address at, const char *does, const char *did, unsigned slot) {
+    char text[sizeof race];
+    snprintf(text, sizeof text, "%.60s on the stream of slot %d %s %#llx, which that of slot %d %s, without a wait between",
+             op->kind == LAUNCH ? op->function->name : "a copy or filling", op->slot, does, at, (int)slot - 1, did);
+    if (!races++) memcpy(race, text, sizeof race);
+    return forgiving ? SUCCESS : LAUNCH_FAILED;
+}
+
+static Result touched(const Op *op, Address start, size_t size, int writes) {
+    if (op->slot < 0 || !size || !is_arena(start)) return SUCCESS;
+    unsigned mine = (unsigned)op->slot + 1, now_ = (unsigned)op->serial;
+    for (size_t i = (start - (Address)arena) / 4; i <= (start + size - 1 - (Address)arena) / 4; i++) {
+        Cell *c = &cells[i];
+        if (!comes_before(c->writer, c->written, op))
+            return raced(op, (Address)arena + 4 * i, writes ? "writes" : "reads", "writes", c->writer);
+        for (int k = 0; k < 2 && writes; k++)
+            if (!comes_before(c->reader[k], c->read[k], op))
+                return raced(op, (Address)arena + 4 * i, "writes", "reads", c->reader[k]);
+        if (writes) {
+            *c = (Cell){mine, now_, {0, 0}, {0, 0}};
+        } else {
+            int k = c->reader[0] == mine || comes_before(c->reader[0], c->read[0], op) ? 0 : 1;
+            c->reader[k] = mine, c->read[k] = now_;
+        }
+    }
+    return SUCCESS;
 }
 
 static int is_runnable(Stream *s) {
@@ -310,7 +381,7 @@ static int is_runnable(Stream *s) {
 static Result fill(Op *op) {
     if (!is_on(op->device, op->target, op->size)) return ILLEGAL_ADDRESS;
     for (size_t i = 0; i < op->size; i += op->width) memcpy((char *)op->target + i, &op->word, op->width);
-    return SUCCESS;
+    return touched(op, op->target, op->size, 1);
 }
 
 /* What the machine code of a kernel takes for granted of its parameters: multiples of so many bytes.  The cubin
@@ -342,7 +413,11 @@ static Result run_launch(Op *op) {
         if (is_arena(value) && aligned && i < aligned->count && value % (Address)aligned->bytes[i])
             return MISALIGNED_ADDRESS;
     }
+    long before = races;
+    current_op = op;
     Result r = callback ? callback(&op->launch) : SUCCESS;
+    current_op = NULL;
+    if (!r && races > before && !forgiving) r = LAUNCH_FAILED;
     return !r || sticky(r) ? r : LAUNCH_FAILED;
 }
 
@@ -356,16 +431,17 @@ static Result run_op(Op *op) {
     case COPY_IN:  /* `width` is 1 where the host's memory is pinned */
         if (!is_on(op->device, op->target, op->size) || is_host_gone(op, op->source)) return ILLEGAL_ADDRESS;
         memcpy((void *)op->target, (void *)op->source, op->size);
-        return SUCCESS;
+        return touched(op, op->target, op->size, 1);
     case COPY_OUT:
         if (!is_on(op->device, op->source, op->size) || is_host_gone(op, op->target)) return ILLEGAL_ADDRESS;
         memcpy((void *)op->target, (void *)op->source, op->size);
-        return SUCCESS;
+        return touched(op, op->source, op->size, 0);
     case COPY:
         if (!is_on(op->device, op->target, op->size)) return ILLEGAL_ADDRESS;
         if (!is_on(op->device, op->source, op->size)) return ILLEGAL_ADDRESS;
         memmove((void *)op->target, (void *)op->source, op->size);
-        return SUCCESS;
+        Result r = touched(op, op->source, op->size, 0);
+        return r ? r : touched(op, op->target, op->size, 1);
     case FILL: return fill(op);
     case LAUNCH: return run_launch(op);
     case RECORD:
@@ -389,6 +465,7 @@ static void step(Stream *s) {
     running = 0;
     if (r && !fault) fault = r;
     free(op->snapshot);
+    free(op->known);
     free(op);
 }
 
@@ -509,6 +586,8 @@ static Result cuInit(unsigned flags) {
         int flags_ = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         arena = mmap(NULL, arena_size, PROT_READ | PROT_WRITE, flags_, -1, 0);
         if (arena == MAP_FAILED) return UNKNOWN;
+        cells = mmap(NULL, arena_size / 4 * sizeof *cells, PROT_READ | PROT_WRITE, flags_, -1, 0);
+        if (cells == MAP_FAILED) return UNKNOWN;
     }
     for (int i = 0; i < devices; i++) contexts[i] = (Context){CONTEXT, i, contexts[i].retained};
     initialised = 1;
@@ -655,7 +734,22 @@ static Result cuCtxSynchronize(void) {
     ENTER(cuCtxSynchronize);
     NEEDS_CONTEXT;
     UNSAFE;
-    return drain();
+    Result r = drain();
+    for (Stream *s = streams; s && !r; s = s->next) merge(&host, &s->clock);
+    return r;
+}
+
+/* Which device memory is of: of none, where nobody allocated it. */
+static Result cuPointerGetAttribute(void *out, int attribute, Address address) {
+    ENTER(cuPointerGetAttribute);
+    NEEDS_CONTEXT;
+    if (attribute != 9) return INVALID_VALUE;  /* the device's number is all that is asked for */
+    for (Block *b = device_blocks; b; b = b->next)
+        if (address >= b->start && address < b->start + b->size) {
+            memcpy(out, &b->device, sizeof b->device);
+            return SUCCESS;
+        }
+    return INVALID_VALUE;
 }
 
 /* -- memory -- */
@@ -683,6 +777,7 @@ static Result cuMemAlloc(Address *out, size_t size) {
             next_place += whole + UNIT;
             live_device++;
             memset((void *)start, FRESH, whole);
+            memset(&cells[(start - (Address)arena) / 4], 0, whole / 4 * sizeof *cells);
             *out = start;
             return SUCCESS;
         }
@@ -813,21 +908,35 @@ static Result cuMemsetD32Async(Address target, unsigned word, size_t count, Stre
 
 /* -- streams and events; a destroyed one stays in memory, so that using it is found and what it holds still runs -- */
 
-static Result cuStreamCreate(Stream **out, unsigned flags) {
-    ENTER(cuStreamCreate);
-    NEEDS_CONTEXT;
-    if (flags != 1) return INVALID_VALUE;  /* a stream that waits for the default one is allowed, and never wanted */
+static Stream *new_stream(void) {
     static int number;
     Stream *s = calloc(1, sizeof *s);
     s->magic = STREAM;
     s->device = current->index;
+    s->slot = number < TRACKED ? number : -1;
     s->number = ++number;
     Stream **last = &streams;
     while (*last) last = &(*last)->next;
     *last = s;
+    return s;
+}
+
+static Result cuStreamCreate(Stream **out, unsigned flags) {
+    ENTER(cuStreamCreate);
+    NEEDS_CONTEXT;
+    if (flags != 1) return INVALID_VALUE;  /* a stream that waits for the default one is allowed, and never wanted */
+    *out = new_stream();
     live_streams++;
-    *out = s;
     return SUCCESS;
+}
+
+/* The numbers 1 and 2 are no addresses: the default stream of a device, and that of each thread. */
+static Stream *of_handle(Stream *s) {
+    static Stream *made[MAX_DEVICES][2];
+    if ((uintptr_t)s > 2 || !s) return s;
+    Stream **found = &made[current->index][(uintptr_t)s - 1];
+    if (!*found) *found = new_stream();
+    return *found;
 }
 
 static Result cuStreamDestroy(Stream *s) {
@@ -845,7 +954,9 @@ static Result cuStreamSynchronize(Stream *s) {
     VALID(s, STREAM);
     NOT_CAPTURED(s);
     UNSAFE;
-    return s->tail ? run_until(s, s->tail->serial) : SUCCESS;
+    Result r = s->tail ? run_until(s, s->tail->serial) : SUCCESS;
+    if (!r) merge(&host, &s->clock);
+    return r;
 }
 
 static Result cuStreamQuery(Stream *s) {
@@ -855,6 +966,7 @@ static Result cuStreamQuery(Stream *s) {
     NOT_CAPTURED(s);
     UNSAFE;
     if (s->head) asked();
+    if (!fault && !s->head) merge(&host, &s->clock);
     return fault ? fault : s->head ? NOT_READY : SUCCESS;
 }
 
@@ -862,8 +974,10 @@ static Result cuStreamWaitEvent(Stream *s, Event *e, unsigned flags) {
     ENTER(cuStreamWaitEvent);
     (void)flags;
     NEEDS_CONTEXT;
+    s = of_handle(s);
     VALID(s, STREAM);
     VALID(e, EVENT);
+    merge(&s->clock, &e->clock);
     if (e->reached == e->recorded) return SUCCESS;
     Op *op = append(s, WAIT);
     op->event = e, op->number = e->recorded;
@@ -894,12 +1008,14 @@ static Result cuEventDestroy(Event *e) {
 static Result cuEventRecord(Event *e, Stream *s) {
     ENTER(cuEventRecord);
     NEEDS_CONTEXT;
+    s = of_handle(s);
     VALID(s, STREAM);
     VALID(e, EVENT);
     SAME_DEVICE(s, e);
     Op *op = append(s, RECORD);
     if (s->capture) return SUCCESS;
     op->event = e, op->number = ++e->recorded;
+    e->clock = *op->known;
     return SUCCESS;
 }
 
@@ -909,6 +1025,7 @@ static Result cuEventQuery(Event *e) {
     VALID(e, EVENT);
     UNSAFE;
     if (e->reached < e->recorded) asked();
+    if (!fault && e->reached == e->recorded) merge(&host, &e->clock);
     return fault ? fault : e->reached < e->recorded ? NOT_READY : SUCCESS;
 }
 
@@ -919,8 +1036,13 @@ static Result cuEventSynchronize(Event *e) {
     UNSAFE;
     for (Stream *s = streams; s; s = s->next)
         for (Op *op = s->head; op; op = op->next)
-            if (op->kind == RECORD && op->event == e && op->number == e->recorded) return run_until(s, op->serial);
-    return SUCCESS;
+            if (op->kind == RECORD && op->event == e && op->number == e->recorded) {
+                Result r = run_until(s, op->serial);
+                if (!r) merge(&host, &e->clock);
+                return r;
+            }
+    merge(&host, &e->clock);
+    return fault;
 }
 
 static Result cuEventElapsedTime(float *out, Event *begin, Event *end) {
@@ -1293,6 +1415,27 @@ PUBLIC void fake_live(long out[6]) {
 __attribute__((destructor)) static void at_exit(void) {
     if (setting("FAKE_CUDA_AT_EXIT", 0) && owner == getpid())
         fprintf(stderr, "alive: %ld streams, %ld events, %ld modules\n", live_streams, live_events, live_modules);
+}
+
+/* What a kernel that runs now reads or writes: elements of that size at these addresses. */
+PUBLIC void fake_touched(const Address *at, long count, int size, int writes) {
+    LOCKED;
+    for (long i = 0; i < count && current_op; i++)
+        if (touched(current_op, at[i], (size_t)size, writes)) return;
+}
+
+PUBLIC void fake_forgive(int yes) { forgiving = yes; }  /* count what has no order, and go on */
+
+PUBLIC long fake_races(char *first) {  /* how many there were; room for 256 bytes of text */
+    LOCKED;
+    memcpy(first, race, sizeof race);
+    return races;
+}
+
+/* Run what several streams have left, so that what nothing orders is seen. */
+PUBLIC void fake_finish(void) {
+    LOCKED;
+    if (streams && streams->next && !fault) drain();
 }
 
 PUBLIC long fake_pending(void) {

@@ -83,6 +83,7 @@ class Fake:
         self._library.fake_blocks.restype = ctypes.c_long
         self._serials = ctypes.c_long.in_dll(self._library, "fake_serials")
         self._kept: object = None
+        self._forgiving = False
         self.raised: list[BaseException] = []  # by what `on_launch` was given; a case may not end with any
         self._watch_copies()
 
@@ -122,6 +123,29 @@ class Fake:
         found = (ctypes.c_ulonglong * (2 * count))()
         self._library.fake_blocks(found, ctypes.c_long(count))
         return sorted(zip(found[::2], found[1::2], strict=True))
+
+    def touched(self, addresses: np.ndarray, size: int, writes: bool) -> None:
+        """Say what the kernel that runs now accesses: elements of `size` bytes, u64 addresses."""
+        place = addresses.ctypes.data_as(ctypes.c_void_p)
+        self._library.fake_touched(place, ctypes.c_long(len(addresses)), size, int(writes))
+
+    def forgive(self, yes: bool = True) -> None:
+        """Have accesses that nothing orders be counted (`races`), where they would fail the launch."""
+        self._forgiving = yes
+        self._library.fake_forgive(int(yes))
+
+    def races(self) -> tuple[int, str]:
+        """How many accesses of two streams nothing ordered, and the first of them."""
+        first = ctypes.create_string_buffer(256)
+        self._library.fake_races.restype = ctypes.c_long
+        return self._library.fake_races(first), first.value.decode()
+
+    def finish(self) -> str:
+        """Run what is left where there are several streams, as nobody may have waited for a race; the first
+        one, if it was not forgiven.
+        """
+        self._library.fake_finish()
+        return "" if self._forgiving else self.races()[1]
 
     def align(self, kernel: str, alignments: Sequence[int]) -> None:
         """Have launches of a kernel fail whose parameters are no multiples of those numbers of bytes."""
@@ -347,9 +371,12 @@ def tell(module: str, name: str) -> None:
     try:
         CASES[module, name](fake)
     finally:
+        race = fake.finish()
         for error in fake.raised:
             print("raised by a launch:", *traceback.format_exception(error))
-    if fake.raised:
+        if race:
+            print("what nothing orders:", race)
+    if fake.raised or race:
         sys.exit(1)
     print("done")
 

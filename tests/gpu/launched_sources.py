@@ -43,7 +43,7 @@ class Sources:
         self._fake = fake
         self._kernels: dict[str, tuple[Code, object]] = {}
         fake.on_launch(self._launched)
-        watch(fake.blocks)
+        watch(fake.blocks, fake.touched)
 
     def add(self, code: Code, binary: Binary | None = None) -> None:
         self._kernels[code.name] = (code, build(code.source, code.name))

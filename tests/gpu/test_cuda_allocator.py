@@ -679,11 +679,12 @@ def test_bytes_are_a_blocks_own_until_all_its_streams_are_done(fake: Fake):
 
 @on_fake(seed=3, capacity=256 * MIB)  # so much that nothing has to be given back
 def test_a_use_that_is_not_told_is_seen_on_the_fake_driver(fake: Fake):
+    fake.forgive()
     wrong = False
     for seed in range(5):
         fake.seed(seed + 1)
         wrong = wrong or disorder(seed, forgetful=True)
-    assert wrong
+    assert wrong and fake.races()[0]
 
 
 # ---- planted bugs: what the nets above are worth

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from triton.runtime import interpreter
 
+Touched = Callable[[np.ndarray, int, bool], None]
+
 
 class AccessError(AssertionError):
     """A kernel read or wrote where it has no memory."""
@@ -18,8 +20,10 @@ class AccessError(AssertionError):
 class _Watched:
     """The part of the interpreter that touches memory, and a look at the addresses before it does."""
 
-    def __init__(self, plain: object, blocks: Callable[[], Sequence[tuple[int, int]]]):
-        self._plain, self._blocks = plain, blocks
+    def __init__(
+        self, plain: object, blocks: Callable[[], Sequence[tuple[int, int]]], touched: Touched | None
+    ):  # fmt: skip
+        self._plain, self._blocks, self._touched = plain, blocks, touched
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._plain, name)
@@ -54,11 +58,16 @@ class _Watched:
             raise AccessError(
                 f"a kernel {what} {size} bytes at {first:#x}, one of {outside.sum()} places outside: {near}"
             )
+        if self._touched is not None:
+            self._touched(np.ascontiguousarray(used), size, what != "reads")
 
 
-def watch(blocks: Callable[[], Sequence[tuple[int, int]]]) -> None:
-    """From now on a kernel's access must lie within one of `blocks()`: pairs of address and size."""
+def watch(blocks: Callable[[], Sequence[tuple[int, int]]], touched: Touched | None = None) -> None:
+    """From now on a kernel's access must lie within one of `blocks()`: pairs of address and size.
+
+    touched: told the addresses, the size and whether they are written.
+    """
     plain = interpreter._interpreter
     if isinstance(plain, _Watched):
         plain = plain._plain
-    interpreter._interpreter = _Watched(plain, blocks)
+    interpreter._interpreter = _Watched(plain, blocks, touched)
