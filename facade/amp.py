@@ -1,7 +1,7 @@
 """Mixed precision under PyTorch's names: `autocast`, custom functions in it, and GradScaler.
 
 For "cuda", where there is none, they warn and do nothing, as PyTorch's do without it.  The CPU and GPUs have
-one state: a block for either casts what is computed on both.  "cuda" has float16 for a default.
+states of their own; pretended GPUs have the CPU's.  "cuda" has float16 for a default.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from ..ir.dtypes import DType, bfloat16, float16
 from ..ir.errors import ArgumentError, ArgumentValueError, GradError
 from ..ir.types import placed
 from ..runtime import Tensor, modes, no_grad, on_device, tensor
-from ..runtime.autocasting import cast_to
+from ..runtime.autocasting import cast_to, changed, slot
 from ..runtime.refusal import refusing_methods
 
 DEVICES = ("cpu", "cuda")
+NOTHING = (None, None)
 _FAST = {"cpu": bfloat16, "cuda": float16}  # unless a block says another
 
 
@@ -74,12 +75,13 @@ class autocast(modes._Mode):
                 stacklevel=2,
             )
             self._enabled = False
-        self._changes = {}
-        if here:
-            other = _unless_default(self.fast_dtype, device_type)
-            self._changes = {"autocast": self.fast_dtype if self._enabled else None, "autocast_dtype": other}
+        self._changes, self._here = {}, here
 
     def __enter__(self) -> autocast:
+        if self._here:
+            low, other = self.fast_dtype, _unless_default(self.fast_dtype, self.device)
+            self._changes = changed("autocast", self.device, low if self._enabled else None)
+            self._changes |= changed("autocast_dtype", self.device, other)
         super().__enter__()
         return self
 
@@ -103,35 +105,33 @@ def is_autocast_available(device_type: str) -> bool:
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether this thread is inside of an enabled autocast block for a device type."""
     _need_device(device_type)
-    return modes.local.autocast is not None and _is_here(device_type)
+    return (modes.local.autocast or NOTHING)[slot(device_type)] is not None
 
 
 def get_autocast_dtype(device_type: str) -> DType:
     """The low precision of the block that this thread is in, or else what a block would have."""
     _need_device(device_type)
-    return (modes.local.autocast_dtype if _is_here(device_type) else None) or _FAST[device_type]
+    return (modes.local.autocast_dtype or NOTHING)[slot(device_type)] or _FAST[device_type]
 
 
 def set_autocast_enabled(device_type: str, enabled: bool) -> None:
-    """Turn autocast on or off in this thread, until the block ends that did so; on "cuda" it does nothing."""
+    """Turn autocast on or off in this thread for a device type, until the block ends that did so."""
     _need_device(device_type)
     if not isinstance(enabled, bool):
         raise ArgumentError(f"set_autocast_enabled(enabled): must be a bool, not {type(enabled).__name__}")
-    if _is_here(device_type):
-        _outlives("set_autocast_enabled")
-        modes.update(autocast=get_autocast_dtype(device_type) if enabled else None)
+    _outlives("set_autocast_enabled")
+    modes.update(**changed("autocast", device_type, get_autocast_dtype(device_type) if enabled else None))
 
 
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
-    """Choose the low precision that autocast has in this thread; on "cuda" it does nothing."""
+    """Choose the low precision that autocast has in this thread for a device type."""
     _need_device(device_type)
     if dtype not in (bfloat16, float16):
         raise ArgumentError(f"set_autocast_dtype(dtype): must be bfloat16 or float16, not {dtype!r:.60}")
-    if _is_here(device_type):
-        _outlives("set_autocast_dtype")
-        modes.update(autocast_dtype=_unless_default(dtype, device_type))
-        if modes.local.autocast is not None:
-            modes.update(autocast=dtype)
+    _outlives("set_autocast_dtype")
+    modes.update(**changed("autocast_dtype", device_type, _unless_default(dtype, device_type)))
+    if is_autocast_enabled(device_type):
+        modes.update(**changed("autocast", device_type, dtype))
 
 
 def _older(name: str, function: Callable, device: str) -> Callable:
@@ -176,7 +176,9 @@ def custom_fwd(
         ctx._fwd_used_autocast = inside and cast_inputs is None
         if cast_inputs is None or not inside:
             return fwd(ctx, *args, **kwargs)
-        args, kwargs = cast_to(args, cast_inputs), {k: cast_to(v, cast_inputs) for k, v in kwargs.items()}
+        there = bool(slot(device_type))
+        args = cast_to(args, cast_inputs, there)
+        kwargs = {k: cast_to(v, cast_inputs, there) for k, v in kwargs.items()}
         with autocast(device_type, enabled=False):
             return fwd(ctx, *args, **kwargs)
 
