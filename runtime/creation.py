@@ -13,8 +13,9 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
+from ..ir.lazy import load
 from ..ir.types import CPU
-from . import modes
+from . import modes, on_device
 from .conversion import device_of, wanted_device
 from .history import storage_of
 from .interchange import from_dlpack
@@ -264,6 +265,8 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         return data if dtype is None or dtype is data.dtype else data.to(dtype)
     if isinstance(data, np.ndarray) and (dtype is None or data.dtype == dtype.numpy):
         return from_numpy(data)
+    if (there := _of_device(data)) is not None:
+        return there.to(dtype=dtype, device=place)
     return _owning(_array("as_tensor", data, dtype))
 
 
@@ -306,6 +309,13 @@ def asarray(
     return found
 
 
+def _of_device(obj: Any) -> Tensor | None:
+    """A tensor over a GPU's memory that another library's array holds; None of anything else."""
+    if type(obj) in (list, tuple) or not hasattr(obj, "__cuda_array_interface__") or not on_device.count():
+        return None
+    return load(f"{__package__}.cuda.capsules").of_interface(obj)
+
+
 def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     """A tensor over the memory of `obj`; None where there is no such thing."""
     if isinstance(obj, Tensor):
@@ -317,6 +327,8 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
         return from_numpy(obj) if fits and dtypes.from_numpy_dtype(obj.dtype) is not None else None
     if isinstance(obj, (list, tuple, np.generic, str)):
         return None
+    if (there := _of_device(obj)) is not None:
+        return there
     if hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         return from_dlpack(obj)
     try:

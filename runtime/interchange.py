@@ -2,7 +2,7 @@
 
 NumPy writes and reads the capsules, so that their memory is freed by its code and not by ours.  It knows no
 bfloat16 and no float8: such an array travels as unsigned integers, and the element type in the capsule is put
-right here.
+right here.  Memory of a GPU goes by way of cuda/capsules.py, with the stream that waits for ours.
 
 Source: the DLPack specification, version 1.0, and 1.1 for float8's codes; PEP 688 for buffers (Python 3.12
 and newer).
@@ -18,13 +18,19 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.errors import ArgumentError, DeviceError, DTypeError, LaminaError
-from . import modes
-from .conversion import require_cpu
+from ..ir.errors import ArgumentError, DeviceError, DTypeError, GradError, LaminaError
+from ..ir.lazy import load
+from ..ir.types import Device
+from . import modes, on_device, ops
+from .conversion import device_of
 from .history import storage_of
 from .meta import NoValues, NoValuesError
 from .on_device import OnDevice
 from .tensor import Tensor, tensor_of
+
+
+class NoInterfaceError(LaminaError, AttributeError):
+    """Something without an array interface."""
 
 
 class ExportError(LaminaError, BufferError):
@@ -47,11 +53,11 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-class _Managed(ctypes.Structure):
+class Managed(ctypes.Structure):
     _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-class _Versioned(ctypes.Structure):
+class Versioned(ctypes.Structure):
     _fields_ = [
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
@@ -62,7 +68,7 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-CAPSULES = {b"dltensor_versioned": _Versioned, b"dltensor": _Managed}
+CAPSULES = {b"dltensor_versioned": Versioned, b"dltensor": Managed}
 CODE_UNSIGNED = 1
 CODES = {  # of the element types that NumPy has no capsule for
     dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e4m3fnuz: 11, dtypes.float8_e5m2: 12,
@@ -77,17 +83,17 @@ DEVICES = {CUDA: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 VERSION = (1, 0)
 MOST_DIMS = 64  # of NumPy's arrays
 
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+is_valid = ctypes.pythonapi.PyCapsule_IsValid
+is_valid.restype, is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
-def _inside(capsule: Any) -> _Tensor:
+def inside_of(capsule: Any) -> _Tensor:
     """What a capsule says, to read or to change.  Raises ArgumentError for a used or foreign one."""
     for name, layout in CAPSULES.items():
-        if _is_valid(capsule, name):
-            return layout.from_address(_pointer(capsule, name)).tensor
+        if is_valid(capsule, name):
+            return layout.from_address(pointer(capsule, name)).tensor
     raise ArgumentError("this is no DLPack capsule, or one that was consumed already", f"given: {capsule!r}")
 
 
@@ -110,8 +116,6 @@ def _shareable(x: Tensor, how: str) -> np.ndarray:
         modes.tell("refuse", f"{how} handed out a tensor's memory")
     if type(x._data) is NoValues:
         raise NoValuesError("a tensor on the meta device has no memory to share", f"tensor: {x._meta}")
-    if type(x._data) is OnDevice:
-        raise ExportError(f"{how}: a tensor on {x.device} can't be shared yet", "share x.cpu()")
     return x._data
 
 
@@ -126,10 +130,14 @@ def export(
     """A DLPack capsule of this tensor's memory (of a copy's, where `copy` is True).
 
     max_version: what the consumer reads; without it the older capsule is made, which can't say that memory is
-    read-only.  Raises ExportError, a BufferError, where gradients, the device or read-only memory forbid it.
+    read-only.  stream: of a tensor on a GPU, the number of the stream that is to wait for what was queued; 1
+    or None for the default one, -1 for none.  dl_device: (1, 0) for a copy on the CPU.  Raises ExportError, a
+    BufferError, where gradients, the device or read-only memory forbid it.
     """
     data = _shareable(self, "__dlpack__()")
-    if stream is not None:
+    if type(data) is OnDevice:
+        return _export_of_device(self, stream, max_version, dl_device, copy)
+    if stream is not None and stream != -1:
         raise ArgumentError(
             f"__dlpack__(stream): memory of the CPU has no stream, so None is needed, not {stream!r}"
         )
@@ -142,8 +150,42 @@ def export(
     if not copy:
         storage_of(self).expose()
     if code is not None:
-        _inside(capsule).code = code
+        inside_of(capsule).code = code
     return capsule
+
+
+def _export_of_device(
+    x: Tensor, stream: Any, max_version: tuple[int, int] | None, dl_device: Any, copy: bool | None
+) -> Any:
+    """The same of a tensor on a GPU."""
+    if dl_device is not None and tuple(dl_device) != _dlpack_device(x):
+        if tuple(dl_device) != (1, 0) or copy is False:
+            raise ExportError(
+                f"__dlpack__(dl_device={tuple(dl_device)}): the tensor is on {x.device}",
+                "dl_device=(1, 0) copies it to the CPU, unless copy=False",
+            )
+        return export(x.cpu(), max_version=max_version)
+    if copy:
+        x = ops.clone(x)
+    else:
+        storage_of(x).expose()
+    versioned = max_version is not None and max_version[0] >= VERSION[0]
+    made: Any = x._data
+    return load(f"{__package__}.cuda.capsules").exported(made, x._meta.dtype, stream, versioned, copy is True)
+
+
+def _cuda_interface(self: Tensor) -> dict[str, Any]:
+    """The CUDA array interface, version 2.  Raises AttributeError for a tensor of the CPU, GradError."""
+    if type(self._data) is not OnDevice:
+        raise NoInterfaceError(
+            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}", "x.cuda() has one"
+        )
+    if self.requires_grad:
+        raise GradError(
+            "Can't get __cuda_array_interface__ on Variable that requires grad", "x.detach() has one"
+        )
+    storage_of(self).expose()
+    return load(f"{__package__}.cuda.capsules").interface(self)
 
 
 def _dlpack_device(self: Tensor) -> tuple[int, int]:
@@ -157,6 +199,8 @@ def _buffer(self: Tensor, flags: int) -> memoryview:
     Raises ExportError where it requires gradients, and for bfloat16 and float8.
     """
     data = _shareable(self, "memoryview(x)")
+    if type(data) is OnDevice:
+        raise ExportError(f"memoryview(x): the tensor is on {self.device}", "share x.cpu(), or use DLPack")
     if self._meta.dtype in CODES:
         raise ExportError(
             f"memoryview(x): buffers have no code for {self._meta.dtype.name}",
@@ -186,6 +230,13 @@ def _capsule_of(x: Any) -> Any:
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise ArgumentError(f"from_dlpack(x): takes an object with __dlpack__, not {type(x).__name__}")
     kind, index = x.__dlpack_device__()
+    if int(kind) == CUDA and on_device.count():
+        eager = on_device.eager()
+        at = eager.machine_at(Device("cuda", int(index)))
+        try:
+            return x.__dlpack__(stream=at.stream.handle, max_version=VERSION)
+        except TypeError:
+            return x.__dlpack__(stream=at.stream.handle)
     if int(kind) not in READABLE:
         place = f"{DEVICES.get(int(kind), f'DLPack device kind {int(kind)}')}:{index}"
         raise DeviceError(
@@ -204,14 +255,32 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     copy: True for memory of its own.  Memory that is read-only stays so, and so does what a producer hands
     out in the older capsule, which can't say.  Raises ArgumentError, DeviceError, DTypeError.
     """
-    require_cpu(device)
+    place = device_of(device)
     if modes.CHANGED:
         modes.tell("refuse", "from_dlpack(x) took in memory of another library")
-    capsule = _capsule_of(ext_tensor)
-    inside = _inside(capsule)
+    made = _taken(_capsule_of(ext_tensor))
+    if place is not None and place != made.device:
+        if copy is False:
+            raise ArgumentError(
+                f"from_dlpack(copy=False): the memory is on {made.device}, and {place} was asked for"
+            )
+        return made.to(place)
+    if copy:
+        return ops.clone(made)
+    storage_of(made).expose()
+    return made
+
+
+def _taken(capsule: Any) -> Tensor:
+    """A tensor over the memory of a capsule."""
+    inside = inside_of(capsule)
     foreign = BY_CODE.get((inside.code, inside.bits)) if inside.lanes == 1 else None
     if not inside.data and _count(inside):
         raise ArgumentError("from_dlpack(x): the capsule has elements, and says that they lie nowhere")
+    if inside.device_type == CUDA:
+        if not on_device.count():
+            raise DeviceError(f"from_dlpack(x): the memory is on cuda:{inside.device_id}, which is not here")
+        return load(f"{__package__}.cuda.capsules").taken(capsule)
     described = f"DLPack type code {inside.code}, {inside.bits} bits, {inside.lanes} lanes"
     if foreign is not None:
         inside.code = CODE_UNSIGNED
@@ -219,17 +288,14 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         data = np.from_dlpack(_Carrier(capsule, (inside.device_type, inside.device_id)))
     except (BufferError, RuntimeError) as error:
         raise DTypeError(f"from_dlpack(x): {error}", f"given: {described}") from None
-    made = tensor_of(data if foreign is None else data.view(foreign.numpy))
-    if copy:
-        return tensor_of(made._data.copy())
-    storage_of(made).expose()
-    return made
+    return tensor_of(data if foreign is None else data.view(foreign.numpy))
 
 
 def install() -> None:
     """Hang the methods on `Tensor`; done once, when the runtime is imported."""
     for name, method in {"dlpack": export, "dlpack_device": _dlpack_device, "buffer": _buffer}.items():
         setattr(Tensor, f"__{name}__", method)
+    setattr(Tensor, "__cuda_array_interface__", property(_cuda_interface))  # noqa: B010
 
 
 install()

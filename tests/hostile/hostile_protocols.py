@@ -39,7 +39,7 @@ class _Producer:
 
     def __dlpack__(self, **options: Any) -> Any:
         about = self.about
-        layout = interchange._Versioned if about["versioned"] else interchange._Managed
+        layout = interchange.Versioned if about["versioned"] else interchange.Managed
         made, inside = layout(), None
         shape = (ctypes.c_int64 * max(len(about["shape"]), 1))(*about["shape"])
         steps = (ctypes.c_int64 * max(len(about["strides"]), 1))(*about["strides"])

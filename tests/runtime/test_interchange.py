@@ -202,9 +202,9 @@ def test_buffers_share_memory():
 
 def test_a_capsule_whose_elements_lie_nowhere_is_refused():
     capsule = lamina.arange(6.0).__dlpack__()
-    interchange._inside(capsule).data = None
+    interchange.inside_of(capsule).data = None
     with pytest.raises(ArgumentError, match="lie nowhere"):
         lamina.from_dlpack(capsule)
     nothing = lamina.ones(0, 3).__dlpack__()
-    interchange._inside(nothing).data = None
+    interchange.inside_of(nothing).data = None
     assert lamina.from_dlpack(nothing).shape == (0, 3)
