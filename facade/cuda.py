@@ -231,7 +231,10 @@ def synchronize(device: Any = None) -> None:
     if not is_available():
         refuse("synchronize")
     if not pretended() and (machine := machine_of(index_of(device, "synchronize"))) is not None:
-        on_device.eager().synchronize(machine)
+        eager, streamed = on_device.eager(), on_device.streamed()
+        for stream in (machine.default, *machine.apart):
+            with streamed.chosen(machine, stream):
+                eager.synchronize(machine)
 
 
 def init() -> None:

@@ -1,7 +1,8 @@
 """Streams, events and the current device of GPUs, those too that are pretended (ir/pretended_gpus.py).
 
-All work of a GPU is done in the order in which it was asked for, whatever stream is the current one; on a
-pretended one it is done when a call returns, and events note the time.  Without any nothing here can be made.
+Work of a GPU is done stream by stream: each thread's is queued on the stream that is its current one, the
+default one unless it chose another, and nothing orders two streams but events.  On a pretended GPU it is done
+when a call returns, and events note the time.  Without any nothing here can be made.
 """
 
 from __future__ import annotations
@@ -86,30 +87,49 @@ class _OfDevice:
 
 
 class Stream(_OfDevice):
-    """A queue of a device's work: a name of the one that all of it is in.  Raises ArgumentValueError."""
+    """A queue of a device's work: one of a pool of 32, which are handed out in turn.
+
+    Priorities are taken, and change nothing.  queue: the driver's; None on a pretended device.  cuda_stream:
+    its number, for other libraries.  Raises ArgumentValueError.
+    """
 
     def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None):
         self.device_index = index_of(device, "Stream")
         self.device = Device("cuda", self.device_index)
+        self.queue: Any = None
+        if (machine := machine_of(self.device_index)) is not None:
+            if stream_id is None:
+                self.queue = on_device.streamed().another(machine)
+                stream_id = 1 + machine.apart.index(self.queue)
+            else:
+                self.queue = machine.apart[stream_id - 1] if stream_id else machine.default
         self.stream_id = next(_numbers) if stream_id is None else stream_id
-        self.priority, self.cuda_stream = priority, self.stream_id
+        self.priority = priority
+        self.cuda_stream = self.stream_id if self.queue is None else self.queue.handle
         self._blocks: list[StreamContext] = []
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The version of this protocol, and the driver's number."""
+        return 0, self.cuda_stream
 
     def query(self) -> bool:
         """Whether its work is done."""
-        machine = machine_of(self.device_index)
-        return machine is None or machine.stream.done()
+        return self.queue is None or self.queue.done()
 
     def synchronize(self) -> None:
         """Wait until its work is done."""
         if (machine := machine_of(self.device_index)) is not None:
-            on_device.eager().synchronize(machine)
+            with on_device.streamed().chosen(machine, self.queue):
+                on_device.eager().synchronize(machine)
 
     def wait_event(self, event: Event) -> None:
-        """Return at once: what comes from now on is done behind what came before the event."""
+        """Have what comes from now on be done behind what came before the event."""
+        event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Return at once: what comes from now on is done behind what that stream was given."""
+        """Have what comes from now on be done behind what that stream was given."""
+        if self.queue is not None and stream.queue is not self.queue:
+            self.queue.wait(stream.queue.record())
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event, a new one unless given, that notes now."""
@@ -135,7 +155,7 @@ class Stream(_OfDevice):
         return hash((self.device_index, self.stream_id))
 
     def __repr__(self) -> str:
-        return f"<lamina.cuda.Stream device={self.device} cuda_stream={self.stream_id:#x}>"
+        return f"<lamina.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
 
 class Event(_OfDevice):
@@ -154,8 +174,14 @@ class Event(_OfDevice):
         """Note the time, when what was asked for before is done."""
         if modes.CHANGED:
             modes.tell("refuse", "an event noted the time")
-        machine = machine_of(self.device.index or 0)
-        self._at = time.perf_counter() if machine is None else machine.stream.record(self._timed)
+        stream = current_stream(self.device) if stream is None else stream
+        if self._at is not None and stream.device != self.device:
+            raise ArgumentValueError(
+                f"Event.record(stream): Event device {self.device.index} does not match recording stream's "
+                f"device {stream.device_index}"
+            )
+        self.device = stream.device
+        self._at = time.perf_counter() if stream.queue is None else stream.queue.record(self._timed)
 
     def query(self) -> bool:
         """Whether what came before it is done."""
@@ -167,7 +193,10 @@ class Event(_OfDevice):
             self._at.synchronize()
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Return at once: what comes from now on is done behind it."""
+        """Have what comes into a stream from now on, the current one unless given, be done behind it."""
+        stream = current_stream() if stream is None else stream
+        if self._at is not None and stream.queue is not None:
+            stream.queue.wait(self._at)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another.
@@ -188,16 +217,25 @@ class StreamContext(_OfDevice):
 
     def __init__(self, stream: Stream | None):
         self.stream = stream
-        self._before: tuple[int, dict[int, Stream]] | None = None
+        self._before: list[tuple[int, dict[int, Stream], Any]] = []
 
     def __enter__(self) -> None:
-        if self.stream is not None:
-            self._before = chosen.index, {**chosen.streams}
-            set_stream(self.stream)
+        stream = self.stream
+        if stream is None:
+            return
+        _tell()
+        block = None
+        if (machine := machine_of(stream.device_index)) is not None:
+            block = on_device.streamed().chosen(machine, stream.queue)
+            block.__enter__()
+        self._before.append((chosen.index, {**chosen.streams}, block))
+        _choose(stream)
 
     def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            chosen.index, chosen.streams = self._before
+        if self._before:
+            chosen.index, chosen.streams, block = self._before.pop()
+            if block is not None:
+                block.__exit__(*error)
 
 
 class device(_OfDevice):
@@ -217,8 +255,14 @@ def set_stream(stream: Stream | None) -> None:
     """Make a stream the current one of its device, and that the current device."""
     if stream is not None:
         _tell()
-        chosen.index = stream.device_index
-        chosen.streams[stream.device_index] = stream
+        if (machine := machine_of(stream.device_index)) is not None:
+            modes.update(streams=on_device.streamed().choice(machine, stream.queue))
+        _choose(stream)
+
+
+def _choose(stream: Stream) -> None:
+    chosen.index = stream.device_index
+    chosen.streams[stream.device_index] = stream
 
 
 def default_stream(device: Any = None) -> Stream:
@@ -230,7 +274,13 @@ def current_stream(device: Any = None) -> Stream:
     """The stream in use.  Raises DeviceError without a device."""
     _tell()
     index = index_of(device, "current_stream")
-    return chosen.streams.get(index) or default_stream(index)
+    found = chosen.streams.get(index)
+    if (machine := machine_of(index)) is None:
+        return found or default_stream(index)
+    queue = machine.stream  # in a backward it is the forward's, whatever was chosen
+    if found is not None and found.queue is queue:
+        return found
+    return Stream(index, stream_id=0 if queue is machine.default else 1 + machine.apart.index(queue))
 
 
 def set_device(device: Any) -> None:

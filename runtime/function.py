@@ -19,6 +19,7 @@ from .graph import Node, Port
 from .history import storage_of
 from .inplace import check_writable, rebase
 from .levels import innermost
+from .on_device import streamed
 from .packing import Packed, Packing
 from .places import here
 from .plan import Plan
@@ -283,6 +284,8 @@ def _record(
                 rebase(x, edge)
             else:
                 x._edge, x._view = edge, None  # a view of an operand, too, has this history and no other
+    if modes.CHANGED and modes.local.streams is not None:
+        streamed().mark(tuple(tensors))
 
 
 class _Once(Function):

@@ -29,7 +29,7 @@ from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import level_of, write_through
 from .meta import NoValues
-from .on_device import OnDevice, on_host
+from .on_device import OnDevice, on_host, streamed
 from .on_device import eager as eager_on_device
 from .overriding import OPEN
 from .places import USERS, here
@@ -178,8 +178,12 @@ def _overwrite_watched(op: Op, plan: Plan, operands: tuple) -> Tensor:
         if found is not NotImplemented:
             return found
     if modes.CHANGED and modes.local.timing is not None:
-        return modes.local.timing.of_op(_overwritten, op, plan, operands, "_")
-    return _overwritten(op, plan, operands)
+        found = modes.local.timing.of_op(_overwritten, op, plan, operands, "_")
+    else:
+        found = _overwritten(op, plan, operands)
+    if modes.CHANGED and modes.local.streams is not None:
+        streamed().mark(found)
+    return found
 
 
 def _overwritten(op: Op, plan: Plan, operands: tuple) -> Tensor:

@@ -294,6 +294,15 @@ class Device:
         self.call("release pinned memory", _api.cuMemFreeHost, address)
         del self._pinned[address]
 
+    def holds(self, address: int) -> bool:
+        """Whether an address is of this device's memory, whoever allocated it.
+
+        Raises DeviceError for one that is in none.
+        """
+        attribute = _api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        found = self.call("ask where memory is", _api.cuPointerGetAttribute, attribute, address)
+        return int(found) == self.ordinal
+
     def stream(self) -> Stream:
         """A new queue of work; it waits for no other, not for the default stream either."""
         return Stream(self)
@@ -431,6 +440,18 @@ class Stream:
         """Have what comes into the stream from now on wait for an event.  The host does not wait."""
         self.device.queue("wait for an event", _api.cuStreamWaitEvent, self._handle, event._handle, 0)
 
+    def lead(self, handle: int) -> None:
+        """Have a stream of another library's, by the driver's number, wait for all that is in this one."""
+        event = self.record()
+        self.device.queue(
+            "have a stream wait", _api.cuStreamWaitEvent, _api.CUstream(handle), event._handle, 0
+        )
+
+    def follow(self, handle: int) -> None:
+        """Have what comes into the stream from now on wait for what such a stream has now."""
+        if handle != self.handle:
+            self.wait(Event(self, False, _api.CUstream(handle)))
+
     def synchronize(self) -> None:
         """Wait, on the host, until the stream is empty; now and then for all, to unload kernels."""
         if len(self.device._orphans) > UNLOAD_AFTER:
@@ -520,14 +541,16 @@ def _is_done(device: Device, what: str, query: Callable[..., tuple], handle: Any
 
 
 class Event:
-    """A point in a stream, as `Stream.record` notes it."""
+    """A point in a stream, as `Stream.record` notes it.  other: a handle of another library's stream."""
 
-    def __init__(self, stream: Stream, timing: bool):
+    def __init__(self, stream: Stream, timing: bool, other: Any = None):
         self.device, self.timing = stream.device, timing
         flags = _api.CUevent_flags.CU_EVENT_DEFAULT if timing else _api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._handle = self.device.call("make an event", _api.cuEventCreate, flags)
         _close_at_death(self, self.device, _api.cuEventDestroy, self._handle)
-        self.device.queue("record an event", _api.cuEventRecord, self._handle, stream._handle)
+        self.device.queue(
+            "record an event", _api.cuEventRecord, self._handle, stream._handle if other is None else other
+        )
 
     def done(self) -> bool:
         """Whether the stream has come so far."""

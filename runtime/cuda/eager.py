@@ -80,6 +80,11 @@ def uploaded(at: Machine, array: np.ndarray) -> OnDevice:
     return made
 
 
+def uploaded_for_all(at: Machine, array: np.ndarray) -> OnDevice:
+    """The same of what is kept and read on whichever stream: numbers."""
+    return at.for_all_streams(lambda: uploaded(at, array), lambda made: (made.memory,))
+
+
 def fetched(array: OnDevice) -> np.ndarray:
     """The elements of an array on a device, once they are there."""
     whole, at = dense(array), array.memory.machine
@@ -132,13 +137,21 @@ def cast(array: OnDevice, dtype: np.dtype) -> OnDevice:
 
 
 def synchronize(at: Machine) -> None:
-    """Wait for all that was queued; raise what the device's checks of indices found since the last wait."""
-    unseen, at.unseen = at.unseen, []
+    """Wait for all that this thread's stream has; raise what checks of indices found on it since the last
+    wait.
+    """
+    unseen, stream = at.unseen, at.stream
+    if at.apart:  # of others' flags, who waits for their streams looks at them
+        unseen = [each for each in unseen if each[2] is stream]
+        at.unseen = [each for each in at.unseen if each[2] is not stream]
+    else:
+        at.unseen = []
     flags = [np.empty(1, np.bool_) for _ in unseen]
-    for flag, (held, _) in zip(flags, unseen, strict=True):
+    for flag, (held, *_) in zip(flags, unseen, strict=True):
         held.copy_to(flag)
-    at.stream.synchronize()
-    for flag, (_, error) in zip(flags, unseen, strict=True):
+    stream.synchronize()
+    at.see_off()
+    for flag, (_, error, _) in zip(flags, unseen, strict=True):
         if flag[0]:
             raise error()
 
@@ -171,7 +184,7 @@ def brought(at: Machine, array: np.ndarray) -> OnDevice:
         if found is None:
             if len(at.numbers) >= NUMBERS:
                 at.numbers.clear()
-            found = at.numbers[key] = uploaded(at, array)
+            found = at.numbers[key] = uploaded_for_all(at, array)
         return found
     if array.memory.machine is not at:
         return uploaded(at, fetched(array))
@@ -312,7 +325,7 @@ def note(at: Machine, launches: Launches, flags: Sequence[DeviceArray]) -> None:
             found = out_of_range(launches.name, kernel)
             return type(found)(found.rule, *found.details, f"asked for at {spell(place)}")
 
-        at.unseen.append((flag, error))
+        at.unseen.append((flag, error, at.stream))
     if len(at.unseen) > UNSEEN:
         synchronize(at)
 

@@ -32,7 +32,7 @@ from ..statistics import Statistics
 from ..stored_programs import load, program_key
 from ..triton_compiler import compiled
 from .arrays import DeviceArray, uploaded
-from .driver import Function
+from .driver import Function, Stream
 from .machine import Machine
 from .machine import machine as machine_of
 
@@ -96,10 +96,13 @@ class Executable:
         self.launches, self.constants, self.machine = launches, tuple(constants), machine
         binaries = compiled(launches.codes, Target.named(machine.target))
         functions = machine.functions(launches.codes, binaries)
-        self._fixed = [
-            uploaded(machine, value, dtype)
-            for value, (dtype, _) in zip(constants, launches.constants, strict=True)
-        ]
+        self._fixed = machine.for_all_streams(
+            lambda: [
+                uploaded(machine, value, dtype)
+                for value, (dtype, _) in zip(constants, launches.constants, strict=True)
+            ],
+            lambda made: made,
+        )
         self._written = launches.written
         self._into = (*launches.into, *[None] * (len(launches.results) - len(launches.into)))
         self._functions = functions
@@ -219,12 +222,11 @@ class Executable:
         count, fixed, about = len(launches.params), [x.address for x in self._fixed], only.about
         base = {"param": 0, "result": count, "constant": count + 1}
         order = [base[place.kind] + place.at for place in only.arguments]
-        launch = machine.stream.launch
 
         def run(addresses: list[int]) -> DeviceArray:
             made = DeviceArray(machine, dtype, shape)
             every = (*addresses, made.address, *fixed)
-            launch(function, grid, *[every[n] for n in order], *numbers, about=about)
+            machine.stream.launch(function, grid, *[every[n] for n in order], *numbers, about=about)
             return made
 
         return run
@@ -269,14 +271,18 @@ class Executable:
     def _step(
         self, part: Launch | Move | OnHost | Check, functions: Sequence[Function]
     ) -> Callable[[Run], None]:
-        stream = self.machine.stream
+        machine = self.machine
         if isinstance(part, Launch):
             function, grid = functions[part.code], self.launches.codes[part.code].grid
             numbers = self.launches.codes[part.code].numbers
-            # of one launch after another: they are of one stream
-            spare = [DeviceArray(self.machine, "u8", (n,)) if n else None for n in function.scratch(grid)]
+            sizes = function.scratch(grid)
+            spares: dict[Stream, list[DeviceArray | None]] = {}  # of one launch after another on a stream
 
             def launch(run: Run) -> None:
+                stream = machine.stream
+                if (spare := spares.get(stream)) is None:
+                    spare = [DeviceArray(machine, "u8", (n,)) if n else None for n in sizes]
+                    spares[stream] = spare
                 scratch, profile = (0 if array is None else array.address for array in spare)
                 stream.launch(
                     function, grid, *map(run.address, part.arguments), *numbers, about=part.about,
@@ -287,7 +293,9 @@ class Executable:
 
             return launch
         if isinstance(part, Move):
-            return lambda run: stream.copy(run.address(part.target), run.address(part.source), part.nbytes)
+            return lambda run: machine.stream.copy(
+                run.address(part.target), run.address(part.source), part.nbytes
+            )
         if isinstance(part, Check):
             look = check_of(part, self.launches.name)
             return lambda run: look(*self._fetched(run, part.inputs))
@@ -298,7 +306,7 @@ class Executable:
             for view, result in zip(part.outputs, results, strict=True):
                 array = np.ascontiguousarray(result, NUMPY[view.dtype]).reshape(view.shape)
                 if array.nbytes:
-                    stream.copy_in(run.address(view.place), array)
+                    machine.stream.copy_in(run.address(view.place), array)
 
         return on_host
 

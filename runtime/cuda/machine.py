@@ -1,32 +1,37 @@
-"""One device as this process uses it: its memory, one stream, and the kernels that were loaded."""
+"""One device as this process uses it: its memory, its streams, and the kernels that were loaded."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 from ...ir.errors import OutOfMemoryError
 from ...ir.locks import fork_safe_lock
 from ...passes.triton.binary import Binary
 from ...passes.triton.code import Code
+from .. import modes
 from .allocator import ROUNDING, SMALL, Allocator, Block
-from .driver import Device, Driver, Function
+from .driver import Device, Driver, Function, Stream
 from .pinned import PinnedMemory
 
 if TYPE_CHECKING:
     from .arrays import DeviceArray
 
 
+T = TypeVar("T")
+
+
 class Machine:
-    """A device, an allocator over its memory, and the stream that all programs' work is queued on.
+    """A device, an allocator over its memory, and the streams that programs' work is queued on.
 
     Any number of threads may use it: the work of each is queued in order, and everything that a call
-    allocates is its own.
+    allocates is its own.  default: the stream of all who chose none.  apart: those that users were given
+    (streamed.py); handed_out: how often one of these was given again.
     """
 
     SPARE = 16  # blocks of a size that wait for the next request
@@ -35,7 +40,12 @@ class Machine:
         self.device = device
         device.use()
         self.allocator = Allocator(device)
-        self.stream = device.stream()
+        self.default = device.stream()
+        self.apart: list[Stream] = []
+        self.handed_out = 0
+        self._side: Stream | None = None  # for what all streams read, once there are several
+        self._last_shared: Any = None  # the event behind what was copied last for all streams
+        self._shared: WeakSet[DeviceArray] = WeakSet()
         self.target: str = device.target
         self.pinned = PinnedMemory(device)
         self._spare: defaultdict[int, list[Block]] = defaultdict(list)  # by their size, in ROUNDING bytes
@@ -46,8 +56,11 @@ class Machine:
             tuple[int, int, bool], Function
         ] = {}  # by dimensions, bytes and width (strided.py)
         self.numbers: dict[tuple, Any] = {}  # on the device, by dtype and bytes (eager.py)
-        # Flags of checked indices that nobody has looked at, with what makes the error of each (eager.py).
-        self.unseen: list[tuple[DeviceArray, Callable[[], Exception]]] = []
+        # Flags of checked indices that nobody has looked at, with what makes the error of each, and their
+        # stream (eager.py).
+        self.unseen: list[tuple[DeviceArray, Callable[[], Exception], Stream]] = []
+        # Memory of other libraries that nobody sees any more: the event to wait for, and what gives it back.
+        self._leaving: deque[tuple[Any, Callable[[], object]]] = deque()
 
     def use(self) -> None:
         """Let this thread talk to the device.  Raises DeviceError in a forked child."""
@@ -58,30 +71,69 @@ class Machine:
         self.use()
         self.device.check()
 
+    @property
+    def stream(self) -> Stream:
+        """The stream that this thread's work is queued on."""
+        chosen = modes.local.streams
+        return self.default if chosen is None else chosen.get(self.device.ordinal, self.default)
+
+    def add_stream(self) -> Stream:
+        """A stream beside the others.  What all may read is there before its first work."""
+        made = self.device.stream()
+        if self._last_shared is not None:
+            made.wait(self._last_shared)
+        for array in [*self._shared]:
+            self.allocator.used_by(array.block, made)
+        self.apart.append(made)
+        return made
+
+    def for_all_streams(self, copy: Callable[[], T], held: Callable[[T], Iterable[DeviceArray]]) -> T:
+        """What `copy` makes on the device, there for all streams, which may read it from now on.
+
+        Such copies are numbers and constants that are kept.  held: the arrays that it consists of.
+        """
+        if not self.apart:
+            found = copy()
+        else:
+            if self._side is None:
+                self._side = self.device.stream()
+            with modes.streams_as({**(modes.local.streams or {}), self.device.ordinal: self._side}):
+                found = copy()
+        arrays = [x for x in held(found) if x.nbytes]
+        if arrays:
+            event = self._last_shared = (self._side or self.stream).record()
+            for other in (self.default, *self.apart) if self.apart else ():
+                other.wait(event)
+                for array in arrays:
+                    self.allocator.used_by(array.block, other)
+            self._shared.update(arrays)
+        return found
+
     def allocate(self, nbytes: int) -> Block:
-        """Memory for work on the stream.  Raises OutOfMemoryError."""
-        spare = self._spare.get(-(-nbytes // ROUNDING))
+        """Memory for work on this thread's stream.  Raises OutOfMemoryError."""
+        stream = self.stream
+        spare = self._spare.get(-(-nbytes // ROUNDING)) if stream is self.default else None
         if spare:
             try:
                 block = spare.pop()
             except IndexError:  # another thread took it
-                return self.allocator.allocate(nbytes, self.stream)
+                return self.allocator.allocate(nbytes, stream)
             block.nbytes = nbytes
             return block
         try:
-            return self.allocator.allocate(nbytes, self.stream)
+            return self.allocator.allocate(nbytes, stream)
         except OutOfMemoryError:
             if not self.settle():
                 raise
-        return self.allocator.allocate(nbytes, self.stream)
+        return self.allocator.allocate(nbytes, stream)
 
     def free(self, block: Block) -> None:
         """Take memory back; what is queued already may still use it.
 
-        Some small blocks of each size wait here for the next request, which takes a tenth of the time: to
-        the allocator they are in use until `settle`.
+        Some small blocks of each size, of the default stream, wait here for the next request, which takes a
+        tenth of the time: to the allocator they are in use until `settle`.
         """
-        if 0 < block.nbytes <= SMALL and not block.others:
+        if 0 < block.nbytes <= SMALL and block.stream is self.default and not block.others:
             spare = self._spare[-(-block.nbytes // ROUNDING)]
             if len(spare) < self.SPARE:
                 spare.append(block)
@@ -97,6 +149,26 @@ class Machine:
                     self.allocator.free(spare.pop())
                     found = True
         return found
+
+    def leave(self, give_back: Callable[[], object]) -> None:
+        """Give memory of another library's back, once what the stream has now is done."""
+        self.see_off()
+        if self.stream.done():
+            give_back()
+        else:
+            self._leaving.append((self.stream.record(), give_back))
+
+    def see_off(self) -> None:
+        """Give back what waited for events that have passed."""
+        for _ in range(len(self._leaving)):
+            try:
+                event, give_back = self._leaving.popleft()
+            except IndexError:  # another thread took it
+                return
+            if not event.done():
+                self._leaving.appendleft((event, give_back))
+                return
+            give_back()
 
     def functions(self, codes: Sequence[Code], binaries: Sequence[Binary]) -> list[Function]:
         """The loaded kernels, each once for the device."""

@@ -58,7 +58,8 @@ class Resident(Executable):
         """The results, from a graph where there is one."""
         if GRAPHS and self._replay is None:
             self._replay = Replay(self)
-        found = self._replay(addresses) if self._replay is not None else None
+        ordinary = self.machine.stream is self.machine.default  # of which the graph's own memory is
+        found = self._replay(addresses) if self._replay is not None and ordinary else None
         return self.queued(addresses) if found is None else found
 
     def captured(self, run: Run) -> Graph:
