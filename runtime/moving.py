@@ -48,11 +48,11 @@ class _Move(Function):
         return gradient.to(ctx.place), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
         return tangent.to(ctx.there)
 
     @staticmethod
-    def vmap(info: Any, dims: tuple, x: Tensor, place: Device) -> tuple:  # type: ignore[override]
+    def vmap(info: Any, dims: tuple, x: Tensor, place: Device) -> tuple:
         return moved(x, place), dims[0]
 
 

@@ -165,7 +165,8 @@ def _grouped(extents: list[_Extent]) -> list[_Group]:
 
 def _extent_on_device(x: Tensor, fetched: dict[int, np.ndarray]) -> tuple[_Extent, tuple[int, ...]]:
     """The same of one on a GPU: of a copy of all its memory, one for all tensors there."""
-    data, dtype = x._data, x._meta.dtype
+    data: Any = x._data
+    dtype = x._meta.dtype
     if not data.size or any(step < 0 or step % dtype.itemsize for step in data.strides):
         extent = _Extent(np.ascontiguousarray(on_host(data)).reshape(-1), 0, dtype, str(x.device))
         extent.begin = extent.start

@@ -10,6 +10,7 @@ Source: the DLPack specification 1.0; version 3 of the CUDA array interface.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import accumulate
@@ -98,8 +99,9 @@ class Foreign:
         self.block, self._give_back = None, give_back
 
     def __del__(self) -> None:
-        with suppress(DeviceError):  # a device that is lost, a forked child
-            self.machine.leave(self._give_back)
+        if not sys.is_finalizing():
+            with suppress(DeviceError):  # a device that is lost, a forked child
+                self.machine.leave(self._give_back)
 
 
 def _tensor_over(
@@ -184,4 +186,4 @@ def of_interface(obj: Any) -> Tensor:
     if told.get("stream") is not None:
         at.stream.follow(told["stream"])
     steps = _dense_steps(shape, dtype.itemsize) if strides is None else tuple(strides)
-    return _tensor_over(at, address or 0, dtype, shape, steps, lambda kept=obj: None)
+    return _tensor_over(at, address or 0, dtype, shape, steps, lambda: obj)

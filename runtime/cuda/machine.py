@@ -97,6 +97,8 @@ class Machine:
         else:
             if self._side is None:
                 self._side = self.device.stream()
+                if self._last_shared is not None:  # so that the next such event stands for all before
+                    self._side.wait(self._last_shared)
             with modes.streams_as({**(modes.local.streams or {}), self.device.ordinal: self._side}):
                 found = copy()
         arrays = [x for x in held(found) if x.nbytes]

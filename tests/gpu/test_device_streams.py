@@ -224,6 +224,11 @@ def test_numbers_and_constants_are_there_for_every_stream(fake: Fake):
         cuda.current_stream().wait_stream(t)
         same(y - z + before, lamina.arange(6.0) * 1.25)
         assert w.item() == 4.5
+        later = cuda.Stream()
+        with cuda.stream(later):
+            v = x * 1.25
+        later.synchronize()
+        same(v, before.cpu())
         cuda.synchronize()
 
 
