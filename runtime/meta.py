@@ -134,8 +134,10 @@ def placed_at(device: Any) -> Device:
 
 def _gpu_of(op: Op, given: list[Type]) -> Device:
     """The same where nothing is on the meta device: the one GPU that all are on, but for what may be on the
-    CPU beside it."""
-    gpu = next(t.device for t in given if t.device is not CPU)
+    CPU beside it.  A number that is written to places comes from anywhere."""
+    if op.name == "index_put" and not given[1].ndim and given[0].ndim:
+        given = [given[0], *given[2:]]
+    gpu = next((t.device for t in given if t.device is not CPU), CPU)
     for n, t in enumerate(given):
         if t.device != gpu and not (t.device is CPU and _may_stay(op, n, t, given)):
             raise apart(op.name, gpu, t.device)

@@ -30,8 +30,9 @@ class Machine:
     """A device, an allocator over its memory, and the streams that programs' work is queued on.
 
     Any number of threads may use it: the work of each is queued in order, and everything that a call
-    allocates is its own.  default: the stream of all who chose none.  apart: those that users were given
-    (streamed.py); handed_out: how often one of these was given again.
+    allocates is its own.  stream: the one that this thread's work is queued on.  default: that of all who
+    chose none.  apart: those that users were given (streamed.py); handed_out: how often one of these was
+    given again.
     """
 
     SPARE = 16  # blocks of a size that wait for the next request
@@ -40,7 +41,7 @@ class Machine:
         self.device = device
         device.use()
         self.allocator = Allocator(device)
-        self.default = device.stream()
+        self.default = self.stream = device.stream()
         self.apart: list[Stream] = []
         self.handed_out = 0
         self._side: Stream | None = None  # for what all streams read, once there are several
@@ -71,15 +72,10 @@ class Machine:
         self.use()
         self.device.check()
 
-    @property
-    def stream(self) -> Stream:
-        """The stream that this thread's work is queued on."""
-        chosen = modes.local.streams
-        return self.default if chosen is None else chosen.get(self.device.ordinal, self.default)
-
     def add_stream(self) -> Stream:
         """A stream beside the others.  What all may read is there before its first work."""
         made = self.device.stream()
+        self.__class__ = MachineOfSeveral  # until now asking for the stream cost nothing
         if self._last_shared is not None:
             made.wait(self._last_shared)
         for array in [*self._shared]:
@@ -183,6 +179,16 @@ class Machine:
                     function = self._functions[code.name] = self.device.load(binary, code.parameters)
                 found.append(function)
         return found
+
+
+class MachineOfSeveral(Machine):
+    """A machine with streams beside the default one, of which a thread may choose one."""
+
+    @property
+    def stream(self) -> Stream:  # type: ignore[override]
+        """What this thread chose."""
+        chosen = modes.local.streams
+        return self.default if chosen is None else chosen.get(self.device.ordinal, self.default)
 
 
 _machines: dict[int, Machine] = {}

@@ -218,6 +218,13 @@ def batch(a, b):
     return next(iter(lamina.utils.data.DataLoader(data, batch_size=2)))
 
 
+def numbered(a, b):
+    """A number of another place, written to some places."""
+    x = t(5, p=a)
+    x[ints(0, 1, p=a)] = one(9.0, b)
+    return x
+
+
 def indexed(a, b):
     """Indices and numbers of the CPU, beside what is on `a`; `b` is not asked."""
     x = t(5, p=a)
@@ -231,6 +238,7 @@ PLACED = {
     "copy_": (lambda a, b: t(3, p=a).copy_(t(3, p=b)), "a"),
     "numbers": (lambda a, b: one(1.0, a) + lamina.tensor(2.0), "a"),
     "indices": (indexed, "aa"),
+    "a number written": (numbered, "a"),
     "type_as": (lambda a, b: t(3, p=a).type_as(ints(1, p=b)), "b"),
     "to": (lambda a, b: t(3, p=a).to(t(3, p=b)), "b"),
     "clip_grad_norm_": (clipped, "aab"),
