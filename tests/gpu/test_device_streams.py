@@ -323,3 +323,79 @@ def test_traced_functions_and_optimizers_run_on_the_current_stream(fake: Fake):
     losses += [step(x).item() for _ in range(2)]
     assert losses == sorted(losses, reverse=True)
     cuda.synchronize()
+
+
+class Prefetched:
+    """Batches that are copied and scaled on a stream of their own, ahead of who asks for them."""
+
+    def __init__(self, batches):
+        self._batches, self._stream = iter(batches), cuda.Stream()
+        self._load()
+
+    def _load(self):
+        self._next = next(self._batches, None)
+        if self._next is not None:
+            x, y = self._next
+            with cuda.stream(self._stream):
+                x, y = x.pin_memory().cuda(non_blocking=True), y.pin_memory().cuda(non_blocking=True)
+                self._next = x.float() / 255, y
+
+    def __iter__(self):
+        while self._next is not None:
+            cuda.current_stream().wait_stream(self._stream)
+            found = self._next
+            for x in found:
+                x.record_stream(cuda.current_stream())
+            self._load()
+            yield found
+
+
+def trained(device: str, batches) -> list[float]:
+    lamina.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).to(device)
+    optimizer, losses = lamina.optim.Adam(model.parameters(), lr=1e-2), []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return [loss.item() for loss in losses]
+
+
+@on_fake()
+def test_batches_are_copied_on_another_stream_while_a_network_trains(fake: Fake):
+    interpreted(fake)
+    lamina.manual_seed(0)
+    batches = [(lamina.randint(0, 255, (6, 8)).byte(), lamina.randint(0, 3, (6,))) for _ in range(4)]
+    wanted = trained("cpu", [(x.float() / 255, y) for x, y in batches])
+    for seed in range(3):
+        fake.seed(seed)
+        np.testing.assert_allclose(trained("cuda", Prefetched(batches)), wanted, rtol=1e-4)
+        cuda.synchronize()
+
+
+@on_fake(devices=2)
+def test_a_network_on_two_devices_has_a_stream_on_each(fake: Fake):
+    interpreted(fake)
+    first, second = nn.Linear(4, 8), nn.Linear(8, 2)
+    x = lamina.randn(6, 4)
+    second(first(x)).sum().backward()
+    wanted = first.weight.grad, second.weight.grad
+    first.zero_grad()
+    second.zero_grad()
+    first.to(0)
+    second.to(1)
+    streams = cuda.Stream(0), cuda.Stream(1)
+    found = []
+    for i in (0, 1):
+        cuda.synchronize(i)
+    for part in x.chunk(3):
+        with cuda.stream(streams[0]):
+            h = first(part.to(0))
+            with cuda.stream(streams[1]):
+                found.append(second(h.to(1)))
+    cuda.current_stream(1).wait_stream(streams[1])
+    lamina.cat(found).sum().backward()
+    same(first.weight.grad, wanted[0])
+    same(second.weight.grad, wanted[1])
