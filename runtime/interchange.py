@@ -78,8 +78,8 @@ BY_CODE = {(code, dtype.itemsize * 8): dtype for dtype, code in CODES.items()}
 BITS = {1: np.uint8, 2: np.uint16}  # what such an array travels as, by the size of an element
 # Memory that the CPU can read: its own, CUDA's and ROCm's pinned host memory, CUDA's managed memory.
 READABLE = (1, 3, 11, 13)
-CUDA = 2
-DEVICES = {CUDA: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+CUDA, ROCM = 2, 10
+DEVICES = {CUDA: "cuda", 7: "vulkan", 8: "metal", ROCM: "rocm", 14: "oneapi"}
 VERSION = (1, 0)
 MOST_DIMS = 64  # of NumPy's arrays
 
@@ -190,7 +190,12 @@ def _cuda_interface(self: Tensor) -> dict[str, Any]:
 
 def _dlpack_device(self: Tensor) -> tuple[int, int]:
     """DLPack's name of the device: (kind, index)."""
-    return (CUDA, self.get_device()) if self.is_cuda else self._data.__dlpack_device__()
+    return (_kind_here(), self.get_device()) if self.is_cuda else self._data.__dlpack_device__()
+
+
+def _kind_here() -> int:
+    """The kind of the GPUs that there are; 0 without any."""
+    return load(f"{__package__}.cuda.capsules").kind_here() if on_device.count() else 0
 
 
 def _buffer(self: Tensor, flags: int) -> memoryview:
@@ -230,7 +235,7 @@ def _capsule_of(x: Any) -> Any:
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise ArgumentError(f"from_dlpack(x): takes an object with __dlpack__, not {type(x).__name__}")
     kind, index = x.__dlpack_device__()
-    if int(kind) == CUDA and on_device.count():
+    if int(kind) in (CUDA, ROCM) and int(kind) == _kind_here():
         eager = on_device.eager()
         at = eager.machine_at(Device("cuda", int(index)))
         try:
@@ -277,9 +282,10 @@ def _taken(capsule: Any) -> Tensor:
     foreign = BY_CODE.get((inside.code, inside.bits)) if inside.lanes == 1 else None
     if not inside.data and _count(inside):
         raise ArgumentError("from_dlpack(x): the capsule has elements, and says that they lie nowhere")
-    if inside.device_type == CUDA:
-        if not on_device.count():
-            raise DeviceError(f"from_dlpack(x): the memory is on cuda:{inside.device_id}, which is not here")
+    if inside.device_type in (CUDA, ROCM):
+        if inside.device_type != _kind_here():
+            place = f"{DEVICES[inside.device_type]}:{inside.device_id}"
+            raise DeviceError(f"from_dlpack(x): the memory is on {place}, which is not here")
         return load(f"{__package__}.cuda.capsules").taken(capsule)
     described = f"DLPack type code {inside.code}, {inside.bits} bits, {inside.lanes} lanes"
     if foreign is not None:

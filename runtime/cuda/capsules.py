@@ -23,13 +23,26 @@ from ...ir import dtypes
 from ...ir.dtypes import DType
 from ...ir.errors import ArgumentError, DeviceError, DTypeError
 from ...ir.types import Device, type_of
-from ..interchange import BITS, CAPSULES, CODES, CUDA, MOST_DIMS, Versioned, inside_of, is_valid, pointer
+from ..interchange import (
+    BITS,
+    CAPSULES,
+    CODES,
+    CUDA,
+    MOST_DIMS,
+    ROCM,
+    Versioned,
+    inside_of,
+    is_valid,
+    pointer,
+)
 from ..on_device import ALIGNMENT, SPAN, OnDevice, count, over, part, there
 from ..tensor import Tensor, wrap
-from .driver import Stream
+from .driver import Driver, Stream
 from .machine import Machine, machine
 
-LEGACY = 1  # the driver's number of the default stream, and DLPack's; 2 is that of each thread
+# By DLPack's kind of device the number of the default stream, and those of all that are no addresses: CUDA's
+# 2 is that of each thread, and its 0 could mean either.
+DEFAULTS: dict[int, tuple[int, tuple[int, ...]]] = {CUDA: (1, (1, 2)), ROCM: (0, (0,))}
 COPIED = 2  # a flag of the newer capsule; 1 says read-only
 _CODES = {
     **{getattr(dtypes, f"int{bits}"): 0 for bits in (8, 16, 32, 64)},
@@ -44,24 +57,31 @@ _rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_ch
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
+def kind_here() -> int:
+    """DLPack's number for the kind of GPUs that there are."""
+    return ROCM if Driver.open().vendor.interface == "HIP" else CUDA
+
+
 # ---- out ---------------------------------------------------------------------------------------------------
 def exported(array: OnDevice, dtype: DType, stream: int | None, versioned: bool, copied: bool) -> Any:
     """A capsule of an array, ready for who works on that stream.  copied: nobody else sees the memory.
 
     Raises ArgumentError for a number that is no stream.
     """
-    at = array.memory.machine
-    if stream is not None and (type(stream) is not int or stream == 0 or stream < -1):
+    at, usual, others = array.memory.machine, *DEFAULTS[kind_here()]
+    wrong = type(stream) is not int or stream < -1 or (0 <= stream <= 2 and stream not in others)
+    if stream is not None and wrong:
+        named = ", ".join(map(str, others))
         raise ArgumentError(
-            f"__dlpack__(stream): takes None, -1, 1, 2 or the number of a stream, not {stream!r}"
+            f"__dlpack__(stream): takes None, -1, {named} or the number of a stream, not {stream!r}"
         )
     if stream != -1:
-        lead(at.stream, LEGACY if stream is None else stream)
+        lead(at.stream, usual if stream is None else stream)
     plain = array if dtype not in CODES else array.view(BITS[array.itemsize])
     capsule = np.ndarray.__dlpack__(plain, max_version=(1, 0) if versioned else None)
     inside = inside_of(capsule)  # NumPy's, which holds the array until it is given back; but for the place
     inside.data, inside.byte_offset = array.address, 0
-    inside.device_type, inside.device_id, inside.code = CUDA, at.device.ordinal, _CODES[dtype]
+    inside.device_type, inside.device_id, inside.code = kind_here(), at.device.ordinal, _CODES[dtype]
     if copied and versioned:
         Versioned.from_address(pointer(capsule, b"dltensor_versioned")).flags |= COPIED
     return capsule

@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "cuMemAlloc": ("hipMalloc", "p", "z"),
     "cuMemFree": ("hipFree", "", "p"),
     "cuMemGetInfo": ("hipMemGetInfo", "zz", ""),
+    "cuPointerGetAttribute": ("hipPointerGetAttribute", "i", "up"),
     "cuMemHostAlloc": ("hipHostMalloc", "p", "zu"),
     "cuMemFreeHost": ("hipHostFree", "", "p"),
     "cuMemcpyHtoDAsync": ("hipMemcpyHtoDAsync", "", "ppzp"),
@@ -79,6 +80,9 @@ CONSTANTS: dict[str, dict[str, tuple[str, int]]] = {
     "CUevent_flags": {
         "CU_EVENT_DEFAULT": ("hipEventDefault", 0),
         "CU_EVENT_DISABLE_TIMING": ("hipEventDisableTiming", 2),
+    },
+    "CUpointer_attribute": {
+        "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL": ("HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL", 9),
     },
     "CUstreamCaptureMode": {
         "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL": ("hipStreamCaptureModeThreadLocal", 1),
@@ -130,6 +134,7 @@ class Hip:
     """The table of functions.  Raises DeviceError for a library that has not all of them."""
 
     CU_MEMHOSTALLOC_PORTABLE = PORTABLE[1]
+    CUstream = int  # a stream of another library's, by its number
 
     if TYPE_CHECKING:  # the functions of the tables above
 

@@ -91,7 +91,9 @@ class ByForms(Programs):
     def _runs_otherwise(self, launch: Launch, code: Code, parts: list[bytes]) -> bool:
         pointers = sum(kind[0] == "*" for kind in code.parameters)
         arguments = [launched_sources.number(*each) for each in zip(code.parameters, parts)]
-        return launched_forms.runs(launch, arguments, pointers, self._now)
+        several = any(machine.apart for machine in self._machines)
+        touched = self._fake.touched if several else None
+        return launched_forms.runs(launch, arguments, pointers, self._now, touched)
 
 
 def interpret_launches(fake: Fake, by_forms: bool = False) -> list[str]:

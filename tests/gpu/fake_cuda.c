@@ -930,11 +930,11 @@ static Result cuStreamCreate(Stream **out, unsigned flags) {
     return SUCCESS;
 }
 
-/* The numbers 1 and 2 are no addresses: the default stream of a device, and that of each thread. */
+/* The numbers 0 to 2 are no addresses: the default stream of a device, twice, and that of each thread. */
 static Stream *of_handle(Stream *s) {
     static Stream *made[MAX_DEVICES][2];
-    if ((uintptr_t)s > 2 || !s) return s;
-    Stream **found = &made[current->index][(uintptr_t)s - 1];
+    if ((uintptr_t)s > 2) return s;
+    Stream **found = &made[current->index][(uintptr_t)s / 2];
     if (!*found) *found = new_stream();
     return *found;
 }

@@ -41,6 +41,7 @@ SAME(hipMemsetD32Async, (Address to, int word, size_t count, Stream *s), cuMemse
 SAME(hipStreamCreateWithFlags, (Stream **out, unsigned flags), cuStreamCreate(out, flags))
 SAME(hipStreamSynchronize, (Stream *s), cuStreamSynchronize(s))
 SAME(hipStreamQuery, (Stream *s), cuStreamQuery(s))
+SAME(hipPointerGetAttribute, (void *out, unsigned attribute, Address address), cuPointerGetAttribute(out, (int)attribute, address))
 SAME(hipStreamWaitEvent, (Stream *s, Event *e, unsigned flags), cuStreamWaitEvent(s, e, flags))
 SAME(hipEventCreateWithFlags, (Event **out, unsigned flags), cuEventCreate(out, flags))
 SAME(hipEventDestroy, (Event *e), cuEventDestroy(e))

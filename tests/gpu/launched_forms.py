@@ -10,7 +10,7 @@ For processes with a cache of their own: of what another process generated the f
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -38,10 +38,13 @@ def note_forms() -> None:
     generate._generate = making
 
 
-def runs(launch: Launch, arguments: Sequence[int], pointers: int, blocks: Sequence[tuple[int, int]]) -> bool:
+def runs(
+    launch: Launch, arguments: Sequence[int], pointers: int, blocks: Sequence[tuple[int, int]],
+    touched: Callable[[np.ndarray, int, bool], None] | None = None,
+) -> bool:  # fmt: skip
     """Run a launch's form on its arguments, the first of which are addresses; whether there is one.
 
-    blocks: address and size of the memory that the launch may touch.
+    blocks: address and size of the memory that the launch may touch.  touched: told what it reads and writes.
     """
     kernel = _forms.get((launch.name, tuple(arguments[pointers:]), launch.grid[0]))
     if kernel is None:
@@ -51,6 +54,11 @@ def runs(launch: Launch, arguments: Sequence[int], pointers: int, blocks: Sequen
         _array(at, buffer, blocks)
         for at, buffer in zip(arguments[:pointers], kernel.inputs + kernel.outputs, strict=True)
     ]
+    for k, array in enumerate(arrays if touched is not None else ()):
+        places = np.array(array.ctypes.data, np.int64)
+        for n, by in zip(array.shape, array.strides, strict=True):
+            places = np.add.outer(places, np.arange(n) * by)
+        touched(places.astype(np.uint64).ravel(), array.itemsize, k >= count)
     inplace = {buffer.inplace for buffer in kernel.outputs}
     for k, buffer in enumerate(kernel.inputs):
         # a program may write where it has read; native code, which divides work otherwise, may not

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import test_cuda_driver
 import test_cuda_graphs
+import test_device_streams
 import test_device_tensors
 import test_device_traces
 from fake_cuda import CUDA, HIP, INVALID_VALUE, SETTINGS, Fake, library, missing, on_fake, on_hip, run
@@ -20,7 +21,7 @@ from made_hsaco import binary, described, hsaco, pointers
 from test_cuda_driver import floats
 
 import lamina
-from lamina.ir.errors import DeviceError, OutOfMemoryError
+from lamina.ir.errors import ArgumentError, DeviceError, OutOfMemoryError
 from lamina.runtime.cuda import driver, hip
 from lamina.runtime.cuda.driver import Driver
 from lamina.runtime.cuda.machine import machine
@@ -254,6 +255,24 @@ def test_the_face_says_what_pytorchs_build_for_cuda_does(fake: Fake):
 
 
 # ---- CUDA's tests again
+@on_fake(library=HIP)
+def test_capsules_say_whose_memory_they_carry(fake: Fake):
+    x = lamina.tensor([1.0, 2.0], device="cuda")
+    assert x.__dlpack_device__() == (10, 0) and "dltensor" in repr(x.__dlpack__(stream=0))
+    y = lamina.from_dlpack(x)
+    assert y.data_ptr() == x.data_ptr() and y.tolist() == [1.0, 2.0]
+    assert lamina.as_tensor(Described(x), device="cuda").data_ptr() == x.data_ptr()
+    with pytest.raises(ArgumentError, match="takes None, -1, 0 or the number of a stream, not 1"):
+        x.__dlpack__(stream=1)
+
+
+class Described:
+    """An array of another library's."""
+
+    def __init__(self, x):
+        self.__cuda_array_interface__ = x.__cuda_array_interface__
+
+
 DRIVER = (
     "test_fresh_memory_is_poisoned", "test_copies_and_fills", "test_nothing_runs_until_something_waits",
     "test_copies_refuse_what_is_not_dense_or_not_writable", "test_questions_come_to_an_end",
@@ -271,7 +290,8 @@ DRIVER = (
 )  # fmt: skip
 AGAIN = [(test_cuda_driver.__name__, name) for name in DRIVER]
 # Tensors, traced programs and graphs of launches: what they compute, in which order, with how many calls.
-AGAIN += [key for key in SETTINGS if key[0] in (test_device_tensors.__name__, test_device_traces.__name__)]
+TENSORS = [room.__name__ for room in (test_device_streams, test_device_tensors, test_device_traces)]
+AGAIN += [key for key in SETTINGS if key[0] in TENSORS]
 AGAIN += [(test_cuda_graphs.__name__, "test_graphs_follow_what_moves")]
 
 
