@@ -7,6 +7,7 @@ A stored zip archive, its members aligned to 64 bytes:
     graph.txt             the graph in its canonical text: inputs, then weights
     weights.safetensors   the weights, norms folded into them; constants of the programs
     x86-64-v4.so …        one shared library for each level of CPU, all kernels in it
+    sm_90.cubins …        one for each architecture of GPU: the cubin of each kernel, one behind the other
 
 The manifest holds the hashes of the other members; its own is the archive's comment.
 """
@@ -44,19 +45,26 @@ from ..passes.llvm.link import Linked, link
 from ..passes.llvm.native_manifest import Native, NativeManifest
 from ..passes.llvm.sized import Sized
 from ..passes.pipeline import Options, to_program
-from ..passes.programs.host_parts import Check
+from ..passes.programs.host_parts import Check, OnHost
 from ..passes.programs.program import Program
 from ..passes.programs.prologue import prologue
 from ..passes.schedules.target import AVX2, AVX512, BASELINE, NEON, Target
 from ..runtime.checkpoints.own_form import safetensors_bytes
+from ..runtime.cuda import cubin, image
 from ..runtime.workers import SPIN, USUAL_GRAIN
-from .lamina_model import ARM, FORMAT, STATIC
+from .lamina_model import ARM, FORMAT, STATIC, WEIGHTS, WITH_GPUS, read, tensors
 from .tuning import Tuned, with_schedules
 
 LEVELS: dict[str, Target] = {"x86-64-v4": AVX512, "x86-64-v3": AVX2, "x86-64-v2": BASELINE, ARM: NEON}
 MOST = 1 << 40  # of a size of which nothing else is said
 LOADER = Path(__file__).with_name("lamina_model.py")
-RESIZING = Path(resizing.__file__)
+# What stands behind the loader in a file: it finds by name what the others define.
+BEHIND = (
+    *(Path(module.__file__) for module in (resizing, image, cubin)),
+    LOADER.with_name("lamina_model_cuda.py"),
+)
+# Imports of each other, and of what the first text has done already.
+_OF_OURS = re.compile(r"^from (?:__future__|\.[\w.]*) import (?:\([^)]*\)[^\n]*|[^(\n]*)\n", re.MULTILINE)
 _ALIGN = 64
 _POOL = {
     "size": pool.SIZE, "limit": pool.LIMIT, "alive": pool.ALIVE, "spin": pool.SPIN, "grain": pool.GRAIN,
@@ -132,6 +140,30 @@ class Sizes:
             yield
 
 
+@dataclass(frozen=True)
+class GpuCode:
+    """What a file holds for one architecture.
+
+    about: what its manifest says.  cubins: one behind the other.  constants: of its programs, by the names
+    that the file's weights have them under.
+    """
+
+    about: dict[str, Any]
+    cubins: bytes
+    constants: Mapping[str, np.ndarray]
+
+
+def gpus_in(path: Path) -> dict[str, GpuCode]:
+    """The code for GPUs in a file, by architecture.  Raises ModelError."""
+    manifest, members = read(path)
+    stored = tensors(members[WEIGHTS])
+    found = {}
+    for name, about in manifest.get("gpus", {}).items():
+        constants = {n: stored[n] for part in ("prologue", "main") for n in about[part]["constants"]}
+        found[name] = GpuCode(about, members[about["cubins"]], constants)
+    return found
+
+
 def own_levels() -> list[str]:
     """The levels of machines of this kind."""
     machine = host_target().platform.machine
@@ -152,20 +184,22 @@ def write(
     levels: Sequence[str],
     tuned: Mapping[str, Sequence[Tuned]] = {},
     sizes: Sizes | None = None,
+    gpus: Mapping[str, GpuCode] = {},
 ) -> None:
     """Write a model's file.
 
     graph: its inputs are the first params, the weights, by name, the last; all have hints.  inputs: what a
     reader knows them as.  outputs: the structure of what it returns, as `lamina_model` reads it.  tuned: for
-    levels, what a search for schedules came to.  sizes: those that change, where there are such.  Raises
-    ExportError for a graph that needs more than native code.
+    levels, what a search for schedules came to.  sizes: those that change, where there are such.  gpus: code
+    for them, by architecture, where sizes don't change.  Raises ExportError for a graph that needs more than
+    native code.
     """
     graph, tables = as_params(graph, len(graph.params) - len(weights))
     places, of_nodes = _places(graph)
     count = len(graph.params) - len(weights)  # with those that the loader makes of sizes
     stored = dict(weights)
     manifest: dict[str, Any] = {
-        "format": FORMAT if sizes else STATIC,
+        "format": FORMAT if sizes else WITH_GPUS if gpus else STATIC,
         "lamina": __version__,
         "inputs": [[n, p.dtype.short, _plain(p.shape)] for n, p in zip(inputs, graph.params)],
         "outputs": outputs,
@@ -193,6 +227,11 @@ def write(
         manifest["levels"][level] = about
         members[about["library"]] = library
         stored |= constants
+    if gpus:
+        manifest["gpus"] = {name: code.about for name, code in gpus.items()}
+    for code in gpus.values():
+        members[code.about["cubins"]] = code.cubins
+        stored |= code.constants
     stored |= {f"graph/{name}": constant.data for name, constant in graph.constants.items()}
     members["weights.safetensors"] = safetensors_bytes(stored)
     manifest["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
@@ -319,6 +358,12 @@ def _kinds(kinds: Iterable[tuple[str, tuple]]) -> list:
     return [[dtype, _plain(shape)] for dtype, shape in kinds]
 
 
+def name_of_op(part: OnHost) -> str:
+    """The op that a part of a program is, of which the host runs it."""
+    (op,) = (line.split(" = ")[1].split("(")[0] for line in part.text.splitlines() if " = " in line)
+    return op
+
+
 def need_native(manifest: NativeManifest) -> None:
     """Raise ExportError for a program of which Python runs a part."""
     for part in manifest.parts:
@@ -329,16 +374,16 @@ def need_native(manifest: NativeManifest) -> None:
                 "compute the indices outside, and pass them as an argument",
             )
         if not isinstance(part, Native):
-            (op,) = (line.split(" = ")[1].split("(")[0] for line in part.text.splitlines() if " = " in line)
             raise ExportError(
-                f"export: {op} has no kernel, and an exported model runs native code alone",
+                f"export: {name_of_op(part)} has no kernel, and an exported model runs native code alone",
                 "leave it out of the traced function, and call it on the model's outputs",
             )
 
 
 def loader_text() -> bytes:
-    """The loader as a module of its own, with what makes arrays of sizes behind it."""
-    return LOADER.read_bytes() + b"\n\n" + RESIZING.read_bytes()
+    """The loader as a module of its own, with what makes arrays of sizes and what runs on GPUs behind it."""
+    behind = [_OF_OURS.sub("", path.read_text()) for path in BEHIND]
+    return "\n\n".join([LOADER.read_text(), *behind]).encode()
 
 
 def write_loader(path: str | os.PathLike) -> Path:

@@ -21,6 +21,7 @@ from ..ir.dims import symbol
 from ..ir.errors import ArgumentError
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.interpret import interpret
+from ..ir.lazy import load
 from ..ir.op import REGISTRY
 from ..ir.own_files import is_replaceable, replacing
 from ..ir.types import type_of
@@ -31,7 +32,7 @@ from ..passes.graphs.fold_conv_bn import fold_conv_bn
 from ..passes.graphs.freeze import freeze
 from ..passes.graphs.pair_complex import pair_complex
 from ..passes.graphs.simplify import simplify
-from ..passes.pipeline import Options, optimise
+from ..passes.pipeline import optimise
 from ..runtime import Size, Tensor
 from ..runtime.modes import no_grad
 from ..runtime.tensor import tensor_of
@@ -65,6 +66,7 @@ FEW = 10**-3.0
 FORMATS = {".onnx": "exchange.onnx.writing", ".so": "exchange.c_library.writing"}
 WITHOUT_CODE = {".onnx"}  # those without levels of CPUs
 ROOT = __name__.partition(".")[0]
+GPU_CODE = f"{ROOT}.jit.gpu_code"  # loaded where a file is to have such
 
 
 def export(
@@ -73,6 +75,7 @@ def export(
     *example: Any,
     levels: Sequence[str] | None = None,
     dynamic: Mapping[Any, Any] | None = None,
+    targets: Sequence[str] = ("cpu",),
     **options: Any,
 ) -> Callable | None:
     """Write what `function` does on arguments of these kinds as one file.
@@ -83,6 +86,8 @@ def export(
     others than the example's, by argument and dimension, with a name, or a name, the least and the greatest:
     `{"x": {0: "batch", 1: ("time", 1, 4096)}}`.  Equal names are one size.  Sizes are from 1 on, or from what
     the function needs; what else it needs of them (`time % 4 == 0`) is looked at when the model is called.
+    targets: architectures of GPUs that the file is to have code for as well, `["cpu", "sm_80", "sm_90"]`: the
+    CPU's is always there.  It takes Triton and no GPU.
 
     The file takes the tensors among the arguments, in order, as arrays, and returns what the function
     returns.  Weights are stored as they are now, batch norms folded into the convolutions before them.  It is
@@ -94,34 +99,55 @@ def export(
 
     Raises ExportError for a function that writes its arguments or captured tensors, asks for values, draws
     random numbers or needs ops without kernels, and where the file's results are not the function's; for a
-    size that can't change, and where the function does something else for sizes that `dynamic` says.  Raises
-    ArgumentError, DimError for what names no size.
+    size that can't change, and where the function does something else for sizes that `dynamic` says; for a
+    GPU also where an op has no kernel there, or sizes change.  Raises ArgumentError, DimError for what names
+    no size.
     """
     if path is None:
-        if not isinstance(function, FunctionType) or levels or dynamic or options:
+        if not isinstance(function, FunctionType) or levels or dynamic or options or [*targets] != ["cpu"]:
             raise ArgumentError("export(function, path): path is missing, where the file is written")
         return function
     suffix = Path(os.fsdecode(path)).suffix
     if (module := FORMATS.get(suffix)) is not None:
         if levels is not None and suffix in WITHOUT_CODE:
             raise ArgumentError(f"export(levels): {os.fspath(path)} holds no code for levels of CPUs")
+        if [*targets] != ["cpu"]:
+            raise ArgumentError(f"export(targets): {os.fspath(path)} holds no code for GPUs; a .lam file can")
         options |= {} if levels is None else {"levels": levels}
         return import_module(f"{ROOT}.{module}").write(function, path, *example, dynamic=dynamic, **options)
     if options:
         raise ArgumentError(f"export({', '.join(options)}): {os.fspath(path)} is of a format without such")
     chosen = levels_of(levels)
+    architectures = _architectures(targets, dynamic)
     found = captured(function, path, example, dynamic)
     with found.known():
-        graph, weights = frozen(found.graph, found.recording, found.call)
+        unfused, weights = frozen(found.graph, found.recording, found.call)
+        graph = optimise(unfused)
+    count = len(graph.params) - len(weights)
+    gpus = {name: load(GPU_CODE).gpu_code(unfused, count, name) for name in architectures}
     with replacing(os.fspath(path)) as file:
         with found.known():
             artifact.write(
-                file, graph, labels(function, example), weights, found.outputs, chosen, sizes=found.sizes
-            )
+                file, graph, labels(function, example), weights, found.outputs, chosen, sizes=found.sizes,
+                gpus=gpus,
+            )  # fmt: skip
         file.flush()
         for arrays, expected in ((found.arrays, found.expected), *found.others()):
             _tried(file.name, arrays, expected, noise_of(graph))
     return None
+
+
+def _architectures(targets: Sequence[str], dynamic: Mapping[Any, Any] | None) -> tuple[str, ...]:
+    """The GPUs' architectures that a file is to have code for.  Raises ArgumentError, ExportError."""
+    if [*targets] == ["cpu"]:
+        return ()
+    found = load(GPU_CODE).architectures(targets)
+    if found and dynamic:
+        raise ExportError(
+            f"export(targets): code for {', '.join(found)} is of the example's sizes, and dynamic is given",
+            "leave targets out, or write a file without dynamic for each set of sizes",
+        )
+    return found
 
 
 def levels_of(levels: Sequence[str] | None) -> tuple[str, ...]:
@@ -196,10 +222,10 @@ def tune_file(
 ) -> list[tuning.Tuned]:
     """Search schedules for an exported model on this machine, and write it with those; what was found.
 
-    The code of the level that this machine runs is made anew, the others' as they were.  seconds: of the
-    search.  out: the file to write, `path` itself unless given.  told: hears of each kernel.  Raises
-    ExportError for a file without code for this machine, or where the new one computes something else (it is
-    tried in a fresh process before it appears), ModelError for one that is damaged.
+    The code of the level that this machine runs is made anew, the others' and GPUs' stay as they were.
+    seconds: of the search.  out: the file to write, `path` itself unless given.  told: hears of each kernel.
+    Raises ExportError for a file without code for this machine, or where the new one computes something else
+    (it is tried in a fresh process before it appears), ModelError for one that is damaged.
     """
     source, made = Path(path), os.fspath(path if out is None else out)
     if not is_replaceable(made):
@@ -208,6 +234,7 @@ def tune_file(
     if "sizes" in manifest:
         raise ExportError(f"tune: {path} takes sizes that change, and schedules are searched for known ones")
     names = dict(zip(manifest["weights"], weights, strict=True))
+    gpus = artifact.gpus_in(source)
     usable = [level for level in manifest["levels"] if level in artifact.levels_here()]
     if not usable:
         raise ExportError(
@@ -222,7 +249,7 @@ def tune_file(
     with replacing(made) as file:
         inputs = [name for name, *_ in manifest["inputs"]]
         levels = list(manifest["levels"])
-        artifact.write(file, graph, inputs, names, manifest["outputs"], levels, {level: found})
+        artifact.write(file, graph, inputs, names, manifest["outputs"], levels, {level: found}, gpus=gpus)
         file.flush()
         _tried(file.name, arrays, expected, noise_of(graph))
     return found
@@ -413,7 +440,7 @@ def need_real(*values: Value) -> None:
 
 
 def frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of inputs, then weights, ready for code, and the weights by name."""
+    """The graph of inputs, then weights, before anything is fused, and the weights by name."""
     sources = recording.sources
     frozen = frozenset(i for i, source in enumerate(sources) if isinstance(source, STORED))
     need_real(*graph.results, *(p for i, p in enumerate(graph.params) if i not in frozen))
@@ -434,7 +461,7 @@ def frozen(graph: Graph, recording: Recording, call: Call) -> tuple[Graph, dict[
         nodes=nodes,
         results=[renamed.get(v, v) for v in rest.results],
     )
-    return optimise(rest, Options()), dict(zip(names[count:], values, strict=True))
+    return rest, dict(zip(names[count:], values, strict=True))
 
 
 # ---- trying the file ---------------------------------------------------------------------------------------

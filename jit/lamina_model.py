@@ -16,12 +16,18 @@ Every exported file holds it as well, so Python can import it out of the file:
 The second way is for files that you trust as you trust a program: whatever else such an archive holds (a
 `json.py`, say) is imported from it as well, before anything in it is looked at.
 
+Where the file holds code for the machine's GPU, and cuda-bindings is installed, `run(x, device="cuda")` and
+`load("model.lam", device="cuda")` run it there.
+
 A file is a zip archive of uncompressed members: manifest.json, graph.txt, weights.safetensors, one shared
-library for each level of CPU, and this module.  Sizes are compared with the file's before anything is read,
-and everything with its hash before it is used; what does not fit raises ModelError, and nothing of it is run.
-That finds damage.  It does not find malice: native code that is loaded can do anything, so load files from
-those you trust, or have `lamina.jit.load(path, native=False)` compile the graph anew.
+library for each level of CPU, the cubins for each architecture of GPU, and this module.  Sizes are compared
+with the file's before anything is read, and everything with its hash before it is used; what does not fit
+raises ModelError, and nothing of it is run.  That finds damage.  It does not find malice: native code that is
+loaded can do anything, so load files from those you trust, or have `lamina.jit.load(path, native=False)`
+compile the graph anew.
 """
+
+from __future__ import annotations
 
 import ctypes
 import hashlib
@@ -40,7 +46,9 @@ import zipfile
 
 import numpy as np
 
-STATIC, FORMAT = 1, 2  # of files whose sizes are numbers, and of those with sizes that change
+# Of files whose sizes are numbers, of those with sizes that change, and of those with code for GPUs as well,
+# whose sizes are numbers.
+STATIC, FORMAT, WITH_GPUS = 1, 2, 3
 KEPT = 64  # sets of sizes whose programs are kept
 ODD = EOFError, RuntimeError, OverflowError, MemoryError  # what zipfile and json raise besides
 DTYPES = {
@@ -62,10 +70,20 @@ ARM = "armv8-a"  # of which there is one, that every AArch64 has
 # What makes arrays of sizes: (function, its result's shape, dtype).  It stands behind this text in a file of
 # its own.
 TABLES: dict = {}
+# What runs a model elsewhere than on the CPU, by the kind of device: (path, device, max_bytes) to a model.
+# It stands behind this text as well.
+DEVICES: dict = {}
 
 
 class ModelError(Exception):
     """The file is no model, is damaged, or can't run on this machine."""
+
+
+class DeviceError(ModelError):
+    """Machine code that is not what it should be: what parts behind this text raise."""
+
+    def __init__(self, rule, *details):
+        super().__init__("; ".join((rule, *details)))
 
 
 def cpu_levels():
@@ -113,6 +131,7 @@ def _members(archive, size):
     known = {MANIFEST, GRAPH, WEIGHTS, "lamina_model.py", *(f"{level}.so" for level in (*LEVELS, ARM))}
     if MANIFEST not in names:
         raise ModelError("this is no model, or it is damaged: it has no manifest.json")
+    known.update(name for name in names if re.fullmatch(r"sm_\d{2,3}\.cubins", name))
     if len(set(names)) < len(names) or not known.issuperset(names):
         raise ModelError("this is no model, or it is damaged: it holds what no model does")
     for info in archive.infolist():
@@ -125,8 +144,8 @@ def _members(archive, size):
     if hashlib.sha256(text).hexdigest().encode() != archive.comment:
         raise ModelError("manifest.json is damaged, or this is no model")
     manifest = json.loads(text)
-    if not isinstance(manifest, dict) or manifest.get("format") not in (STATIC, FORMAT):
-        raise ModelError(f"a model of another format; this module reads formats {STATIC} and {FORMAT}")
+    if not isinstance(manifest, dict) or manifest.get("format") not in (STATIC, FORMAT, WITH_GPUS):
+        raise ModelError(f"a model of another format; this module reads formats {STATIC} to {WITH_GPUS}")
     hashes = manifest.get("sha256")
     if not isinstance(hashes, dict) or {MANIFEST, *hashes} != {*names}:
         raise ModelError("its manifest does not list its members")
@@ -229,7 +248,7 @@ def _checked(manifest, members):
 
 def _size_names(manifest):
     """The names of the sizes that change, in a file that has such."""
-    if manifest["format"] == STATIC:
+    if manifest["format"] != FORMAT:
         return None
     sizes, needs = manifest.get("sizes"), manifest.get("needs")
     _need(_listed(sizes, lambda x: isinstance(x, list) and len(x) == 4), "sizes")
@@ -818,9 +837,9 @@ def built(tree, results):
     return tuple(items) if kind == "tuple" else items
 
 
-_model = None
+_made: dict = {}  # the model of the file that this module was imported from, by device
 _making = threading.Lock()
-_models = weakref.WeakSet()
+_models: weakref.WeakSet = weakref.WeakSet()
 
 
 def _forked():
@@ -833,26 +852,32 @@ def _forked():
 os.register_at_fork(after_in_child=_forked)
 
 
-def load(path, threads=None, level=None, max_bytes=None):
-    """The model in a file that `lamina.jit.export` wrote: see `Model`."""
-    return Model(path, threads, level, max_bytes)
+def load(path, threads=None, level=None, max_bytes=None, device="cpu"):
+    """The model in a file that `lamina.jit.export` wrote: see `Model`, and `CudaModel` for device="cuda"."""
+    if device == "cpu":
+        return Model(path, threads, level, max_bytes)
+    made = DEVICES.get(str(device).partition(":")[0])
+    if made is None:
+        raise ModelError(f"a device is 'cpu', {', '.join(map(repr, DEVICES))}, not {device!r}")
+    if threads is not None or level is not None:
+        raise ModelError(f"threads and levels are of CPUs, and {device} was asked for")
+    return made(path, device, max_bytes)
 
 
-def model():
+def model(device="cpu"):
     """The model of the file that this module was imported from."""
-    global _model
     with _making:
-        if _model is None:
+        if device not in _made:
             archive = getattr(globals().get("__loader__"), "archive", None)
             if archive is None:
                 raise ModelError(
                     "this module was not imported out of a model's file: use load(path), "
                     'or sys.path.insert(0, "model.lam") before the import'
                 )
-            _model = Model(archive)
-        return _model
+            _made[device] = load(archive, device=device)
+        return _made[device]
 
 
-def run(*inputs):
-    """The model's outputs for these arrays."""
-    return model().run(*inputs)
+def run(*inputs, device="cpu"):
+    """The model's outputs for these arrays, computed on the CPU or on a GPU ("cuda", "cuda:1")."""
+    return model(device).run(*inputs)

@@ -29,6 +29,7 @@ from ...jit.export import captured, frozen, levels_of, noise_of
 from ...passes.llvm import pool
 from ...passes.llvm.binding import emit_position_independent
 from ...passes.llvm.elf import shared_object, undefined
+from ...passes.pipeline import optimise
 from . import cpu_code, entry_code, header_text, level_code, load_code, thread_code
 from .interface import Interface, interface_of, library_name, output_labels, output_leaves
 from .trial import tried
@@ -79,7 +80,8 @@ def write(
             raise ExportError(f"export: {each} is a folder, a pipe or a device", "name a file")
     found = captured(function, path, example, dynamic)
     with found.known():
-        graph, arrays = frozen(found.graph, found.recording, found.call)
+        unfused, arrays = frozen(found.graph, found.recording, found.call)
+        graph = optimise(unfused)
         count = len(found.arrays)
         outs = output_labels(found.outputs)
         interface = interface_of(

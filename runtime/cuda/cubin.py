@@ -1,15 +1,18 @@
 """What a cubin says of its kernels: where each parameter of one lies, and whose assembler made it.
 
 A cubin is an ELF file.  Its section `.nv.info.<kernel>` is a row of entries: a byte of form, a byte of kind,
-two bytes of value, which for one form are the length of a longer value that follows.  The kind below
-describes one parameter; ptxas writes one for each.  From the eighth version of the format on a note says, in
-words, whose assembler made it.
+two bytes of value, which for one form are the length of a longer value that follows.  One kind below
+describes one parameter, ptxas writes one for each; another the block that the kernel must be launched in.
+From the eighth version of the format on a note says, in words, whose assembler made it.
+
+Nothing but Python is needed: exported models carry this text (`jit/artifact.py`).
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 
 from ...ir.errors import DeviceError
 from .image import Image, Kind
@@ -18,6 +21,8 @@ _PARAMETER = struct.Struct("<IHHI")  # index, ordinal, offset, flags with the si
 _KIND = Kind("a cubin", "CUDA", 190)  # EM_CUDA
 _SIZED = 4  # the form whose value has a length of its own
 _KPARAM_INFO = 0x17
+_REQNTID = 0x10  # the threads of a block along x, y and z
+_VERSION, _NEWER = 8, 8  # where the format's version stands; from which on the architecture is elsewhere
 _ASSEMBLER = ".note.nv.tkinfo"
 _RELEASE = re.compile(rb"release (\d+)\.(\d+)")
 
@@ -28,18 +33,8 @@ def parameters(cubin: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
     Raises DeviceError for bytes that are no cubin or are cut short, and for a kernel that is not in it.
     """
     image = Image(cubin, _KIND)
-    table = image.section(f".nv.info.{kernel}")
-    if table is None:
-        raise DeviceError(f"the cubin has no kernel {kernel}")
     found: dict[int, tuple[int, int]] = {}
-    place = 0
-    while place < len(table):
-        form, kind, length = struct.unpack("<BBH", image.part(table, place, 4))
-        place += 4
-        if form != _SIZED:
-            continue
-        value = image.part(table, place, length)
-        place += length
+    for kind, value in _entries(image, kernel):
         if kind == _KPARAM_INFO:
             _, ordinal, offset, flags = _PARAMETER.unpack(image.part(value, 0, _PARAMETER.size))
             found[ordinal] = (offset, flags >> 18)
@@ -49,6 +44,38 @@ def parameters(cubin: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
             f"described: {', '.join(map(str, sorted(found)))}",
         )
     return tuple(found[k] for k in range(len(found)))
+
+
+def block(cubin: bytes, kernel: str) -> tuple[int, int, int] | None:
+    """The threads of a block that the kernel must be launched in; None where it says nothing of that.
+
+    Raises DeviceError as `parameters` does.
+    """
+    image = Image(cubin, _KIND)
+    for kind, value in _entries(image, kernel):
+        if kind == _REQNTID:
+            return struct.unpack("<III", image.part(value, 0, 12))
+    return None
+
+
+def architecture(cubin: bytes) -> int:
+    """What it is compiled for: 90 for sm_90.  Raises DeviceError for bytes that are no cubin."""
+    flags = Image(cubin, _KIND).flags
+    return flags >> 8 & 0xFF if cubin[_VERSION] >= _NEWER else flags & 0xFF
+
+
+def _entries(image: Image, kernel: str) -> Iterator[tuple[int, bytes]]:
+    """Kind and value of what the table of a kernel says in the form that has lengths."""
+    table = image.section(f".nv.info.{kernel}")
+    if table is None:
+        raise DeviceError(f"the cubin has no kernel {kernel}")
+    place = 0
+    while place < len(table):
+        form, kind, length = struct.unpack("<BBH", image.part(table, place, 4))
+        place += 4
+        if form == _SIZED:
+            yield kind, image.part(table, place, length)
+            place += length
 
 
 def toolkit(cubin: bytes) -> tuple[int, int] | None:

@@ -2,13 +2,15 @@
 
 A driver is given an address without a length, so nothing that a table of the file points to may lie beyond
 its end.
+
+Nothing but Python is needed: exported models carry this text (`jit/artifact.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...ir.errors import DeviceError
 
@@ -18,8 +20,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOBITS = 8
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """name, maker: of such a file and of its machine, in errors.  machine: its number in the head."""
 
     name: str

@@ -36,6 +36,7 @@ enum {
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
     ECC_UNCORRECTABLE = 214,
     NVLINK_UNCORRECTABLE = 220,
     CONTAINED = 226,
@@ -97,6 +98,7 @@ typedef struct {
 typedef struct Function {
     struct Function *next;
     int magic, count, nbytes, opted_in, non_portable, device, loaded, threads;
+    uint32_t block[3];  /* that it must be launched in; zeros where the cubin does not say */
     char name[512];
     Parameter parameters[MAX_PARAMETERS];
 } Function;
@@ -613,6 +615,7 @@ static const struct {
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
     {ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
     {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
@@ -1059,7 +1062,7 @@ static Result cuEventElapsedTime(float *out, Event *begin, Event *end) {
 /* -- modules: the parameters of a kernel are read from the cubin's own table -- */
 
 /* A table is a row of entries: a byte of form, a byte of kind, then two bytes, which for form 4 are the length
-   of what follows.  Kind 0x17 describes one parameter. */
+   of what follows.  Kind 0x17 describes one parameter, 0x10 is the block that is required. */
 static int read_parameters(Function *f, const unsigned char *p, const unsigned char *end) {
     while (end - p >= 4) {
         uint16_t length;
@@ -1077,6 +1080,7 @@ static int read_parameters(Function *f, const unsigned char *p, const unsigned c
             if (ordinal >= f->count) f->count = ordinal + 1;
             if (offset + size > f->nbytes) f->nbytes = offset + size;
         }
+        if (p[0] == 4 && p[1] == 0x10 && length >= 12) memcpy(f->block, value, 12);
         p = value + length;
     }
     return p == end;
@@ -1088,10 +1092,18 @@ static int release_of(const unsigned char *text, size_t size) {
     return found ? atoi(found + 8) : 0;
 }
 
+/* Code runs on later devices of its major version, from 9.0 on (where Triton uses what one has) on none but its own. */
+static int is_for_device(const Elf64_Ehdr *head) {
+    int made_for = head->e_ident[EI_ABIVERSION] >= 8 ? head->e_flags >> 8 & 0xFF : head->e_flags & 0xFF;
+    if (made_for / 10 != capability / 10) return 0;
+    return made_for >= 90 ? made_for == capability : made_for <= capability;
+}
+
 static Result read_image(Module *m, const unsigned char *image) {
     const Elf64_Ehdr *head = (const Elf64_Ehdr *)image;
     if (memcmp(image, ELFMAG, SELFMAG) || head->e_ident[EI_CLASS] != ELFCLASS64) return INVALID_IMAGE;
     if (head->e_machine != 190 || head->e_shentsize != sizeof(Elf64_Shdr)) return INVALID_IMAGE;
+    if (!is_for_device(head)) return NO_BINARY_FOR_GPU;
     size_t size = head->e_shoff + (size_t)head->e_shnum * sizeof(Elf64_Shdr);  /* the call is told no length */
     const Elf64_Shdr *sections = (const Elf64_Shdr *)(image + head->e_shoff);
     for (int i = 0; i < head->e_shnum; i++) {
@@ -1302,6 +1314,7 @@ static Result launch(const Config *c, Function *f, void **parameters) {
     for (int i = 0; i < 3; i++)
         if (!c->grid[i] || !c->block[i] || c->grid[i] > (i ? 65535u : 0x7FFFFFFFu)) return INVALID_VALUE;
     if ((size_t)c->block[0] * c->block[1] * c->block[2] > 1024 || c->grid[0] % cluster) return INVALID_VALUE;
+    if (f->block[0] && memcmp(f->block, c->block, sizeof f->block)) return INVALID_VALUE;
     if (cluster > (f->non_portable ? 16u : 8u)) return INVALID_VALUE;
     if (c->shared > (unsigned)(f->opted_in ? f->opted_in : 48 << 10)) return INVALID_VALUE;
     Op *op = append(c->stream, LAUNCH);

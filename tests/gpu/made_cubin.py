@@ -18,11 +18,15 @@ def entry(kind: int, value: bytes) -> bytes:
     return struct.pack("<BBH", 4, kind, len(value)) + value
 
 
-def table(parameters: Layout) -> bytes:
-    """The entries of a kernel with parameters at those offsets, of those sizes: last first, as ptxas does."""
+def table(parameters: Layout, threads: int = 0) -> bytes:
+    """The entries of a kernel with parameters at those offsets, of those sizes: last first, as ptxas does.
+
+    threads: of the block that it must be launched in; without them it says nothing of that.
+    """
     made = entry(0x37, struct.pack("<I", 0x80)) + struct.pack("<BBH", 3, 0x1B, 0xFF)
     for ordinal, (offset, size) in reversed([*enumerate(parameters)]):
         made += entry(0x17, struct.pack("<IHHI", 0, ordinal, offset, size << 18 | 0x1F000))
+    made += entry(0x10, struct.pack("<III", threads, 1, 1)) if threads else b""
     return made + struct.pack("<BBH", 1, 0x50, 0)
 
 
@@ -32,7 +36,7 @@ def note(toolkit: str) -> bytes:
     return struct.pack("<III", 12, len(text), 2000) + b"NVIDIA Corp\0" + text
 
 
-def cubin(tables: dict[str, bytes], toolkit: str = "") -> bytes:
+def cubin(tables: dict[str, bytes], toolkit: str = "", architecture: int = 90) -> bytes:
     """An ELF file for CUDA with the section `.nv.info.<kernel>` for each table.
 
     toolkit: the CUDA of its assembler, as "13.4"; without it the file says nothing of that.
@@ -47,7 +51,20 @@ def cubin(tables: dict[str, bytes], toolkit: str = "") -> bytes:
         at, body = at + len(name) + 1, body + data
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     head = struct.pack(
-        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 90, 64, 0, 0, 64, len(sections), len(sections) - 1
+        "<HHIQQQIHHHHHH",
+        2,
+        190,
+        1,
+        0,
+        0,
+        64 + len(body),
+        architecture,
+        64,
+        0,
+        0,
+        64,
+        len(sections),
+        len(sections) - 1,
     )
     return ident + head + body + rows
 
@@ -56,9 +73,11 @@ def binary(name: str = "kernel", arguments: int = 2, **fields: object) -> Binary
     """One kernel that takes pointers, as the compiler would give it; for AMD's GPU on the fake of those."""
     if os.environ.get("FAKE_CUDA_LIBRARY") == HIP:
         return made_hsaco.binary(name, arguments, **fields)
+    number = str(fields.get("target", "sm_90")).removeprefix("sm_").rstrip("a")
+    architecture = int(number) if number.isdigit() else 90
     given = {
         "name": name,
-        "code": cubin({name: table(pointers(arguments))}),
+        "code": cubin({name: table(pointers(arguments))}, architecture=architecture),
         "text": "",
         "num_warps": 4,
         "num_ctas": 1,

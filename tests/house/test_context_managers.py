@@ -51,6 +51,8 @@ REVIEWED = {
     ("distributed/algorithms/join.py", "Join"): "put back in its __exit__; an interrupt ends the ranks",
     ("serving/serve_worker.py", "capture_signals"): "there is no state",
     ("jit/loaded.py", "blamed"): "there is no state",
+    ("jit/lamina_model_cuda.py", "current"): "the thread's context of CUDA, put back in its finally",
+    ("jit/lamina_model_cuda.py", "queued"): "there is no state: it waits for the stream at its end",
     ("jit/symbolic.py", "walk"): "the state of a recorder, which an interrupt ends",
     ("jit/symbolic.py", "beside_walk"): "the state of a recorder, which an interrupt ends",
     ("runtime/memory.py", "giving_back"): "what is kept for later calls, by which nothing is computed",

@@ -30,6 +30,8 @@ REVIEWED = {
     ("jit/lamina_model.py", "_make"): "_forked makes it new",
     ("jit/lamina_model.py", "<module>"): "_forked makes it new",
     ("jit/lamina_model.py", "_forked"): "made new in the child",
+    ("jit/lamina_model_cuda.py", "_make"): "_forked makes it new",
+    ("jit/lamina_model_cuda.py", "_forked"): "made new in the child",
 }
 
 
