@@ -100,7 +100,7 @@ def _need_kernels(parts: Mapping[str, tuple[Launches, Any]]) -> None:
             if isinstance(part, (OnHost, Check)):
                 what = parse(part.text).name if isinstance(part, Check) else name_of_op(part)
                 raise ExportError(
-                    f"export(targets): {what} has no kernel for a GPU",
+                    f"export(targets): {what} has no kernel for a GPU that a file can hold",
                     "leave it out of the traced function, or export for CPUs alone",
                 )
 

@@ -1,8 +1,9 @@
 """What tensors on a GPU are computed with: an op is a program of its own, queued on the device's stream.
 
 An op is compiled at its first call on operands of given types, and is kept on disk with what else Triton
-compiled.  Views are NumPy's.  What no program can be made of (sorting, factorisations, complex numbers) is
-computed on the host, between two copies, and says so once.  Random numbers are drawn on the host.
+compiled.  Views are NumPy's.  Sorting and its kin have kernels of their own (ordering.py); what else no
+program can be made of (factorisations, complex numbers) is computed on the host, between two copies, and says
+so once.  Random numbers are drawn on the host.
 
 Nothing waits but what hands values to the host.  Where an index was out of range, the device's kernels went
 on with one that is not; the error is raised where the host waits next, and names the line.
@@ -21,6 +22,7 @@ import numpy as np
 from ...ir.dtypes import from_numpy_dtype
 from ...ir.errors import DeviceError, GraphError, KernelError, frames_of_ours
 from ...ir.graph import Builder, Value
+from ...ir.lazy import load
 from ...ir.lowering import NotLowered
 from ...ir.op import REGISTRY, Op
 from ...ir.types import CPU, Device, Type, type_of
@@ -39,7 +41,7 @@ from ..places import here, spell
 from ..plan import memo, remember
 from ..tensor import Tensor, wrap
 from .arrays import DeviceArray
-from .executable import Executable
+from .executable import ORDERED, ORDERING, Executable
 from .machine import Machine, machine
 from .strided import copy_between
 
@@ -207,6 +209,8 @@ def kernel(
         return partial(_viewed, reference)
     if op.name in ("empty", "empty_like"):
         return lambda *_: allocated(at, outs[0].shape, outs[0].dtype.numpy)
+    if op.name in ORDERED and (found := load(ORDERING).kernel(op, types, attrs, at)) is not None:
+        return found
     if is_of_host(op, types, outs):
         return partial(_by_host, at, reference, op.name)
     return Compiled(op, types, attrs, outs, reference, at)

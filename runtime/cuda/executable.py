@@ -19,6 +19,8 @@ import numpy as np
 
 from ...ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ...ir.kernel.types import NUMPY
+from ...ir.lazy import load as loaded_late
+from ...ir.text import parse
 from ...passes import cache as disk
 from ...passes.llvm.binding import overlap
 from ...passes.programs.host_parts import Check, OnHost, View
@@ -37,6 +39,11 @@ from .machine import Machine
 from .machine import machine as machine_of
 
 Given = np.ndarray | DeviceArray
+ORDERING = f"{__package__}.ordering"  # loaded with the first of these ops, which it has kernels for
+ORDERED = frozenset(
+    ("sort", "topk", "kthvalue", "median_dim", "median_all", "nanmedian_all", "argwhere", "unique_parts",
+     "bincount", "searchsorted")
+)  # fmt: skip
 
 
 @dataclass
@@ -299,6 +306,8 @@ class Executable:
         if isinstance(part, Check):
             look = check_of(part, self.launches.name)
             return lambda run: look(*self._fetched(run, part.inputs))
+        if (by_hand := self._by_hand(part)) is not None:
+            return by_hand
         _, compute = op_of(part)
 
         def on_host(run: Run) -> None:
@@ -309,6 +318,30 @@ class Executable:
                     machine.stream.copy_in(run.address(view.place), array)
 
         return on_host
+
+    def _by_hand(self, part: OnHost) -> Callable[[Run], None] | None:
+        """The step of an op whose kernels are written by hand; None of others, which are the host's."""
+        (node,) = parse(part.text).nodes
+        if node.op.name not in ORDERED or node.op.traits.host:
+            return None
+        ordering, stream = loaded_late(ORDERING), self.machine.stream
+        types = [None if value is None else value.type for value in node.inputs]
+        compute = ordering.kernel(node.op, types, node.attrs, self.machine)
+        if compute is None:
+            return None
+
+        def order(run: Run) -> None:
+            given = [
+                view and ordering.lying(self.machine, run.address(view.place), view.shape, NUMPY[view.dtype])
+                for view in part.inputs
+            ]
+            results = compute(*given)
+            for view, made in zip(
+                part.outputs, results if isinstance(results, tuple) else (results,), strict=True
+            ):
+                stream.copy(run.address(view.place), made.address, made.nbytes)
+
+        return order
 
     def _fetched(self, run: Run, views: Sequence[View | None]) -> list[np.ndarray | None]:
         """Arrays of the host with what those places hold, once it is there."""

@@ -56,6 +56,7 @@ class Machine:
         self.copiers: dict[
             tuple[int, int, bool], Function
         ] = {}  # by dimensions, bytes and width (strided.py)
+        self.by_hand: dict[str, Function] = {}  # of sources that are written by hand, by name (ordering.py)
         self.numbers: dict[tuple, Any] = {}  # on the device, by dtype and bytes (eager.py)
         # Flags of checked indices that nobody has looked at, with what makes the error of each, and their
         # stream (eager.py).
