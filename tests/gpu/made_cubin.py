@@ -50,21 +50,9 @@ def cubin(tables: dict[str, bytes], toolkit: str = "", architecture: int = 90) -
         rows += struct.pack("<IIQQQQIIQQ", at, kind, 0, 0, 64 + len(body), len(data), 0, 0, 1, 0)
         at, body = at + len(name) + 1, body + data
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    count = len(sections)
     head = struct.pack(
-        "<HHIQQQIHHHHHH",
-        2,
-        190,
-        1,
-        0,
-        0,
-        64 + len(body),
-        architecture,
-        64,
-        0,
-        0,
-        64,
-        len(sections),
-        len(sections) - 1,
+        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), architecture, 64, 0, 0, 64, count, count - 1
     )
     return ident + head + body + rows
 

@@ -7,9 +7,11 @@ import sys
 import threading
 
 import numpy as np
+import pytest
 from fake_cuda import Fake, on_fake
 from made_cubin import binary, cubin, pointers, table
 
+from lamina.ir.errors import DeviceError
 from lamina.runtime.cuda.driver import Driver, Function, Stream
 
 
@@ -200,6 +202,19 @@ def test_launches_are_held_to_the_limits(fake: Fake):
     assert launched(stream, large, shared=232_448) == "CUDA_SUCCESS"
     assert launched(stream, large, shared=232_449) == "CUDA_ERROR_INVALID_VALUE"
     assert launched(stream, function, grid=0) == "CUDA_ERROR_INVALID_VALUE"
+
+
+@on_fake()
+def test_a_cubin_says_its_block_and_its_architecture(fake: Fake):
+    """What Triton's say: a launch in another block is refused, and so is code for another GPU."""
+    device = Driver.open().device()
+    for threads, wanted in ((32, "CUDA_SUCCESS"), (64, "CUDA_ERROR_INVALID_VALUE")):
+        code = cubin({"k": table(pointers(1), threads)})
+        assert launched(device.stream(), device.load(binary("k", 1, code=code))) == wanted
+    for architecture in (80, 89, 91, 100):
+        code = cubin({"k": table(pointers(1))}, architecture=architecture)
+        with pytest.raises(DeviceError, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
+            device.load(binary("k", 1, code=code))
 
 
 @on_fake()
