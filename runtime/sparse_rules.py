@@ -154,7 +154,7 @@ def _mul(a: Tensor, b: Tensor) -> Any:
     if dense.numel() == 1 and dense.ndim <= sparse.ndim:
         values = dense.reshape(())
         return sparse._with(sparse._stored * values)
-    if broadcast_shapes(tuple(sparse.shape), tuple(dense.shape)) != tuple(sparse.shape):
+    if broadcast_shapes("mul", sparse.shape, dense.shape) != tuple(sparse.shape):
         raise ShapeError(
             "mul: the sparse operand is not broadcast", f"sparse: {sparse._meta}", f"dense: {dense._meta}"
         )
@@ -362,6 +362,7 @@ def _selected(x: Sparse, dim: int, at: int) -> Tensor:
 def _index_selected(x: Sparse, index: Tensor, dim: int) -> Any:
     at = index._data.reshape(-1).astype(np.int64)
     size = x.shape[dim]
+    at = np.where(at < 0, at + size, at)  # as PyTorch counts here, unlike in dense tensors
     if at.size and (at.min() < 0 or at.max() >= size):
         raise DimError(
             f"index_select: an index is outside of dim {dim}, whose size is {size}", f"x: {x._meta}"
