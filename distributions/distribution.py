@@ -223,8 +223,8 @@ class Distribution:
             return
         require(
             support.check(value),
-            f"{type(self).__name__}: Expected value argument to be within the support "
-            f"({support.described()})",
+            f"{type(self).__name__}: Expected value argument (of shape {list(shape)}) to be within the "
+            f"support ({support.described()})",
             value,
         )
 

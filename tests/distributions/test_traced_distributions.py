@@ -72,7 +72,7 @@ def test_ppo():
         return step
 
     step = check(make, states, actions, gains)
-    with pytest.raises(ArgumentValueError, match="Categorical: Expected value argument to be within"):
+    with pytest.raises(ArgumentValueError, match="Categorical: Expected value argument .* to be within"):
         step(states, actions + 3, gains)
 
 
