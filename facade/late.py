@@ -75,6 +75,7 @@ ROOMS = {
     "utils.model_zoo": "facade.hub",
     "utils.tensorboard": "facade.tensorboard",
     "utils.tensorboard.writer": "facade.tensorboard",
+    "utils.weak": "facade.weak",
 }
 # Functions by their whole names.
 WHOLE = {"quantize": "quantization"}
