@@ -367,7 +367,8 @@ class _Earlier(_World):
 
     def fill(self, data: bytes, at: int, keys: Any) -> int:
         """Read the storages that follow; where they end."""
-        named = type(keys) is list and all(type(key) is str for key in keys)
+        named = type(keys) is list and all(type(key) in (str, bytes) for key in keys)
+        keys = [k.decode("ascii", "replace") if type(k) is bytes else k for k in keys] if named else keys
         if not named or sorted(keys) != sorted(self.storages):
             raise SavedFileError(f"load(): {self.name} is damaged: its storages are others than it names")
         for key in keys:

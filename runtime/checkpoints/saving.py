@@ -187,7 +187,8 @@ def _of_file(f: Any, asked: tuple) -> Any:
     if not hasattr(f, "read"):
         raise ArgumentError(f"load(f): f must be a path or a file open for reading, not {type(f).__name__}")
     name = str(getattr(f, "name", "the file"))
-    begin = f.tell() if hasattr(f, "seekable") and f.seekable() else None
+    seeks = f.seekable() if hasattr(f, "seekable") else hasattr(f, "seek") and hasattr(f, "tell")
+    begin = f.tell() if seeks else None
     if begin is not None:
         start = f.read(len(ZIP))
         if start == ZIP:  # whose parts are read where they are wanted, each once
