@@ -109,5 +109,17 @@ for _name in (*_UNARY, *_BINARY, *_TERNARY):
 _functions |= {"norm": _norm, "max": vars(Tensor)["amax"]}
 _functions |= {name: vars(Tensor)[name] for name in ("zero_", "copy_")}
 _made = {f"_foreach_{name}": _each(name, function) for name, function in _functions.items()}
+_each_pow = _made["_foreach_pow"]
+
+
+def _foreach_pow(self: Any, *args: Any, **named: Any) -> list[Tensor]:
+    """`pow` of each tensor of a list, with exponents beside it; or of a number, with a list of exponents."""
+    if isinstance(self, (list, tuple)):
+        return _each_pow(self, *args, **named)
+    (exponents,) = (*args, *named.values())
+    return [self**x for x in exponents]
+
+
+_made["_foreach_pow"] = _foreach_pow
 globals().update(_made)
 __all__ = list(_made)

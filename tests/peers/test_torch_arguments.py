@@ -341,3 +341,15 @@ def test_lists_of_arrays_that_were_pickled():
     for t in (torch, lamina):
         found = t.from_numpy(array).tolist()
         assert found == [2**40, 2**40 + 1, 2**40 + 2] and all(type(x) is int for x in found)
+
+
+def test_foreach_takes_powers_of_a_number():
+    """As optimizers take them of their betas."""
+    for given in ({}, {"exponent": None}):
+        found = []
+        for library in (torch, lamina):
+            steps = [library.tensor(3.0), library.tensor([1.0, 2.0])]
+            function = library._foreach_pow
+            made = function(0.9, exponent=steps) if given else function(0.9, steps)
+            found.append([x.tolist() for x in made])
+        assert found[0] == found[1]
