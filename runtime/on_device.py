@@ -127,6 +127,14 @@ def lying(line: OnDevice, at: int, shape: tuple[int, ...], strides: tuple[int, .
     return part(line.memory, line.base, shape, line.dtype, begin, strides)
 
 
+def all_of(memory: DeviceArray, shape: tuple[int, ...], dtype: np.dtype) -> OnDevice:
+    """All of a memory as an array; the same as of `part`, which each op's result is made by."""
+    line = _array((memory.nbytes,), _BYTE, window(_NOTHING), memory.address % SPAN)
+    made = _new(OnDevice, shape, dtype, line)
+    made.memory, made.address, made.ready = memory, memory.address, memory.machine
+    return made
+
+
 def as_view(x: OnDevice, of: np.ndarray) -> OnDevice | None:
     """What NumPy made of `plain(x)`, on the device again; None for what is no view of it, but a copy."""
     if not of.size:

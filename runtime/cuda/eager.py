@@ -35,7 +35,7 @@ from ...passes.triton.target import ANY
 from .. import asked_for
 from ..host_parts import out_of_range
 from ..keys import spelled
-from ..on_device import ALIGNMENT, OnDevice, as_view, over, part, plain, there
+from ..on_device import ALIGNMENT, OnDevice, all_of, as_view, plain, there
 from ..operand_layouts import dense_order
 from ..places import here, spell
 from ..plan import memo, remember
@@ -63,7 +63,7 @@ def machine_at(place: Device) -> Machine:
 def allocated(at: Machine, shape: tuple[int, ...], dtype: np.dtype) -> OnDevice:
     """A new dense array on a device, not filled.  Raises OutOfMemoryError."""
     memory = DeviceArray(at, "u8", (prod(shape) * dtype.itemsize,))
-    return part(memory, over(memory), shape, dtype)
+    return all_of(memory, shape, dtype)
 
 
 def uploaded(at: Machine, array: np.ndarray) -> OnDevice:
@@ -292,7 +292,7 @@ class Compiled:
         launch = self._launches.get(precision)
         if launch is not None and (addresses := ready(at, arrays)) is not None:
             made = launch(addresses)
-            return part(made, over(made), self._shape, self._dtype)
+            return all_of(made, self._shape, self._dtype)
         given = [None if x is None else brought(at, x) for x in arrays]
         orders = tuple([None if x is None or x.ready else _order(x) for x in given])
         key = precision, orders
@@ -306,7 +306,7 @@ class Compiled:
         made = program.queued([x.address for x in operands])
         if program.launches.checks:
             note(self._at, program.launches, made[len(self._outs) :])
-        results = [part(y, over(y), t.shape, t.dtype.numpy) for y, t in zip(made, self._outs, strict=False)]
+        results = [all_of(y, t.shape, t.dtype.numpy) for y, t in zip(made, self._outs, strict=False)]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _compiled(self, precision: str, orders: tuple[Order, ...]) -> Executable | None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -229,11 +230,12 @@ class Executable:
         count, fixed, about = len(launches.params), [x.address for x in self._fixed], only.about
         base = {"param": 0, "result": count, "constant": count + 1}
         order = [base[place.kind] + place.at for place in only.arguments]
+        pick = itemgetter(*order, order[0])  # once more, as of one alone it would make no tuple
 
         def run(addresses: list[int]) -> DeviceArray:
             made = DeviceArray(machine, dtype, shape)
-            every = (*addresses, made.address, *fixed)
-            machine.stream.launch(function, grid, *[every[n] for n in order], *numbers, about=about)
+            given = pick((*addresses, made.address, *fixed))[:-1]
+            machine.stream.launch(function, grid, *given, *numbers, about=about)
             return made
 
         return run

@@ -11,7 +11,7 @@ from ...ir.kernel.types import NUMPY
 from ...ir.locks import fork_safe_lock
 from ...passes.programs.memory_plan import Move
 from ...passes.triton.launches import Launch
-from ..on_device import OnDevice, on_host, over, part, write_over
+from ..on_device import OnDevice, all_of, on_host, write_over
 from .arrays import DeviceArray
 from .driver import Graph
 from .eager import brought, dense, note, ready, uploaded
@@ -36,7 +36,7 @@ class Resident(Executable):
         """The results: new arrays, or the params that they were written over."""
         if self.alone is not None and (addresses := ready(self.machine, arrays)) is not None:
             only = self.alone(addresses)
-            return (part(only, over(only), only.shape, NUMPY[only.dtype]),)
+            return (all_of(only, only.shape, NUMPY[only.dtype]),)
         launches = self.launches
         given = [dense(brought(self.machine, x)) for x in arrays]
         for at in self._written:
@@ -50,7 +50,7 @@ class Resident(Executable):
             if given[at] is not arrays[at]:
                 write_over(arrays[at], given[at] if isinstance(arrays[at], OnDevice) else on_host(given[at]))
         return tuple([
-            arrays[at] if at is not None else part(y, over(y), y.shape, NUMPY[y.dtype])
+            arrays[at] if at is not None else all_of(y, y.shape, NUMPY[y.dtype])
             for y, at in zip(made[:count], launches.into, strict=False)
         ])  # fmt: skip
 
