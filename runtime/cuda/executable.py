@@ -326,7 +326,7 @@ class Executable:
         (node,) = parse(part.text).nodes
         if node.op.name not in ORDERED or node.op.traits.host:
             return None
-        ordering, stream = loaded_late(ORDERING), self.machine.stream
+        ordering, machine = loaded_late(ORDERING), self.machine
         types = [None if value is None else value.type for value in node.inputs]
         compute = ordering.kernel(node.op, types, node.attrs, self.machine)
         if compute is None:
@@ -341,7 +341,7 @@ class Executable:
             for view, made in zip(
                 part.outputs, results if isinstance(results, tuple) else (results,), strict=True
             ):
-                stream.copy(run.address(view.place), made.address, made.nbytes)
+                machine.stream.copy(run.address(view.place), made.address, made.nbytes)
 
         return order
 

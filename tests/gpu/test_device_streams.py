@@ -325,6 +325,22 @@ def test_traced_functions_and_optimizers_run_on_the_current_stream(fake: Fake):
     cuda.synchronize()
 
 
+@on_fake()
+def test_what_is_ordered_by_kernels_is_so_on_the_current_stream(fake: Fake):
+    interpreted(fake)
+    x = ready(lamina.tensor([3.0, 1.0, 2.0]))
+    x.sort()  # on the default stream first
+    s = cuda.Stream()
+    for seed in range(3):
+        fake.seed(seed)
+        with cuda.stream(s):
+            values, places = (x * 2).sort()
+            kept = x[x > 1.5]
+        cuda.current_stream().wait_stream(s)
+        assert values.tolist() == [2, 4, 6] and places.tolist() == [1, 2, 0] and kept.tolist() == [3, 2]
+        cuda.synchronize()
+
+
 class Prefetched:
     """Batches that are copied and scaled on a stream of their own, ahead of who asks for them."""
 
