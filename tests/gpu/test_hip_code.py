@@ -247,7 +247,8 @@ def test_functions_take_what_amds_header_says(tmp_path):
         expected = "p" * len(written) + given.replace("s", "p")
         # a capture's mode is an enum, and so without a sign; a kernel's parameters are pointers to pointers
         assert taken == expected, symbol
-        assert re.fullmatch(f"{written}.*", behind), symbol
+        # what is written through a pointer to nothing hangs on another argument
+        assert all(theirs in (ours, "?") for ours, theirs in zip(written, behind, strict=False)), symbol
 
 
 def test_constants_are_those_of_amds_header(tmp_path):
