@@ -18,7 +18,7 @@ class WeakIdRef(weakref.ref):
     __slots__ = ("_id",)
 
     def __init__(self, key: Any, callback: Any = None):
-        super().__init__(key, callback)
+        super().__init__(key, callback)  # type: ignore[call-arg]
         self._id = id(key)
 
     def __hash__(self) -> int:
@@ -108,7 +108,7 @@ class WeakIdKeyDictionary(MutableMapping):
         made.update(self)
         return made
 
-    def __ior__(self, other: Mapping | Iterable) -> WeakIdKeyDictionary:
+    def __ior__(self, other: Mapping | Iterable) -> WeakIdKeyDictionary:  # type: ignore[misc]
         self.update(other)
         return self
 

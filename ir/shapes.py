@@ -234,7 +234,7 @@ def pair(op: str, name: str, value: int | Sequence[int], n: int = 2) -> tuple[in
     """An argument given once for all `n` spatial dimensions, or once for each."""
     if not isinstance(value, (tuple, list)):
         value = (value,)
-    values = tuple(v for v in map(as_whole, value) if v is not None)
+    values: tuple[Any, ...] = tuple(v for v in map(as_whole, value) if v is not None)
     if len(values) != len(value) or len(values) not in (1, n):
         value = value[0] if len(value) == 1 else value
         raise ArgumentError(f"{op}: {name} must either be a single int or {n} ints, not {value!r}")
