@@ -188,7 +188,9 @@ class Interpreting:
                 if frame.thrown is not None:
                     at -= 1
                     error, frame.thrown = frame.thrown, None
-                    raise error
+                    if depth:
+                        raise error
+                    _thrown(error)
                 while True:
                     handler, argument, lifts = operations[at]
                     if handler is load_local:  # a third of all operations: worth no call
@@ -461,6 +463,16 @@ class Interpreting:
         builtins.__build_class__: _build_class,
         sys._getframe: _frame_of,
     }
+
+
+def _thrown(error: BaseException) -> None:
+    """Raise what is thrown into a generator that handles none: what its caller handles is no context of it."""
+    context = error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__context__ = context
+        raise
 
 
 def closes_visibly(frame: Frame) -> bool:

@@ -60,8 +60,9 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def _stands_for(native: Any) -> Place:
     """The user's place that a frame of the interpreter's loop runs."""
     found = locals_of(native)
-    program = found["frame"].program
-    return program.code, program.offsets[min(found["at"], len(program.offsets) - 1)]
+    frame = found["frame"]
+    at = found.get("at", frame.at)  # no variable yet where a generator goes on in a handler
+    return frame.program.code, frame.program.offsets[min(at, len(frame.program.offsets) - 1)]
 
 
 stand_for(Interpreting._level.__code__, _stands_for)

@@ -1010,6 +1010,27 @@ def yields_in_except():
 
 
 @program()
+def throws_into_one_that_handles_nothing():
+    def g():
+        try:
+            yield
+        finally:
+            raise KeyError("k")
+
+    it = g()
+    next(it)
+    thrown = ValueError("thrown")
+    thrown.__context__ = TypeError("its own")
+    try:
+        raise OSError("outer")
+    except OSError:
+        try:
+            it.throw(thrown)
+        except KeyError as error:
+            say(repr(error.__context__), repr(error.__context__.__context__))
+
+
+@program()
 def infinite():
     def naturals(n=0):
         while True:
