@@ -163,6 +163,8 @@ def dict_merge(frame: Frame, stack: list[Any], depth: int) -> None:
     found = _mapping(frame, value)
     if not known.keys().isdisjoint(found):
         function(**known, **found)  # raises
+    if not all(issubclass(type(key), str) for key in found):
+        raise TypeError("keywords must be strings")
     _put_all(frame, known, found)
 
 

@@ -30,7 +30,7 @@ from .kinds import (
     lookup,
     of_lamina,
 )
-from .numbers import LIFTED, LiftedSize
+from .numbers import LIFTED, LiftedSize, raw
 
 # What C code asks of an object that has not the special method of a class of numbers.
 _ASKED_NEXT = {int: ("__index__",), float: ("__index__",), complex: ("__float__", "__index__")}
@@ -156,7 +156,11 @@ class Instances(BuiltinFunctions):
             )
         method = self.special(value, policy.SCALARS[kind])
         if type(method) is Function:
-            return self.call(method, (value,))
+            found = self.call(method, (value,))
+            if not issubclass(type(raw(found)), kind):
+                answering = {policy.SCALARS[kind]: lambda _: raw(found)}
+                return kind(type(type(value).__name__, (), answering)())  # raises
+            return found
         if kind is str and not args[1:]:
             return self._text_of(value)
         if kind is bytes and type(self.special(value, "__index__")) is Function:

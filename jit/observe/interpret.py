@@ -11,12 +11,15 @@ the user's limit, and raises the native one as it gets deeper.
 """
 
 from __future__ import annotations
+import __future__
 
 import builtins
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
+from functools import reduce
 from math import inf
+from operator import or_
 from time import perf_counter
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, ClassVar
@@ -47,6 +50,7 @@ _NATIVE_PER_FRAME = 24  # native frames that one interpreted call may take, the 
 _TURNS = 512  # of loops, from one look at them to the next
 _PER_OP = 16  # turns that an op is worth: what computes so often is no loop of Python's alone
 _QUICK = 1e-4  # seconds: with less for a turn, nothing in it but Python takes time
+_FUTURE = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
 _GENERATOR = 0x20  # whose numbers wait
 
 
@@ -403,6 +407,10 @@ class Interpreting:
         """eval and exec, in the scopes of the calling frame where none are given."""
         self.refuse(f"{function.__name__}() was called")
         source, *scopes = args or (None,)
+        if type(source) in (str, bytes):  # with what its module imports from __future__, not this one
+            text = source.lstrip() if function is eval else source
+            source = compile(text, "<string>", function.__name__, frame.program.code.co_flags & _FUTURE, True)
+            args = (source, *scopes)
         if args and (not scopes or scopes[0] is None) and kwargs.get("globals") is None:
             local = scopes[1] if len(scopes) > 1 else kwargs.get("locals")
             rest = {name: value for name, value in kwargs.items() if name not in ("globals", "locals")}
@@ -466,7 +474,7 @@ class Interpreting:
 
 
 def _thrown(error: BaseException) -> None:
-    """Raise what is thrown into a generator that handles none: what its caller handles is no context of it."""
+    """Raise what is thrown into a generator that handles none: the context is no matter of its caller's."""
     context = error.__context__
     try:
         raise error

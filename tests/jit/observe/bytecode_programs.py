@@ -1031,6 +1031,14 @@ def throws_into_one_that_handles_nothing():
 
 
 @program()
+def names_keywords_by_numbers():
+    try:
+        dict(**{1: 2})
+    except TypeError as error:
+        say(error)
+
+
+@program()
 def infinite():
     def naturals(n=0):
         while True:

@@ -727,3 +727,22 @@ def test_what_c_code_finds_in_unknown_objects_is_refused(name):
     for x in (first, first, second):
         assert traced(x) == function(x)
     assert "was given to C code" in traced.refused
+
+
+class Unspelled:
+    """Whose methods answer with what is none of what they are asked for."""
+
+    def __int__(self):
+        return None
+
+    __float__ = __complex__ = __str__ = __bytes__ = __int__
+
+
+@pytest.mark.parametrize("kind", [int, float, complex, str, bytes])
+def test_an_answer_of_another_type_is_refused_as_cpython_refuses_it(kind):
+    def made(kind):
+        with contextlib.suppress(TypeError):
+            return kind(Unspelled())
+        return "refused"
+
+    assert recorded(made, kind).result_of_run == made(kind) == "refused"

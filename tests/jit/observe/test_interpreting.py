@@ -131,6 +131,16 @@ def generic(log):
 """
 
 
+def test_texts_are_evaluated_as_the_module_they_stand_in_would():
+    text = """def run():
+    names = {}
+    exec("def f(x: int): pass", names)
+    return names["f"].__annotations__, eval("  1 + 1")"""
+    scope = {}
+    exec(compile(text, "<made>", "exec", dont_inherit=True), scope)  # without this module's annotations
+    compare(scope["run"], ())
+
+
 def test_every_operation_of_every_version_has_a_handler():
     texts = [text for table in TABLES.values() for text in table.values() if isinstance(text, str) and text]
     named = {part.partition(" ")[0] for text in texts for part in text.split("; ")}
