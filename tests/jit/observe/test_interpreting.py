@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import os
 import sys
 import traceback
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import bytecode_programs
 import logged_programs
 import natively
 import pytest
+from served import recorded
 
 from lamina.jit.observe import tracebacks
 from lamina.jit.observe.decode import TABLES, decode
@@ -139,6 +141,22 @@ def test_texts_are_evaluated_as_the_module_they_stand_in_would():
     scope = {}
     exec(compile(text, "<made>", "exec", dont_inherit=True), scope)  # without this module's annotations
     compare(scope["run"], ())
+
+
+def test_a_place_is_told_where_the_standard_library_goes_on_in_a_handler():
+    text = """def run(x):
+    def steps():
+        try:
+            raise KeyError
+        except KeyError:
+            yield
+            yield float(MOST)
+    it = steps()
+    next(it)
+    return x * next(it)"""
+    scope = {"MOST": 3}
+    exec(compile(text, os.path.join(os.path.dirname(os.__file__), "made_up.py"), "exec"), scope)
+    assert recorded(scope["run"], 2).result_of_run == 6.0
 
 
 def test_every_operation_of_every_version_has_a_handler():
