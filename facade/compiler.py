@@ -143,6 +143,10 @@ def optimize(backend: str = "inductor", *, nopython: bool = False, dynamic: bool
     return compile(backend=backend, fullgraph=nopython, dynamic=dynamic)
 
 
+def graph_break(msg: str = "") -> None:
+    """Do nothing: what is recorded has no need to break off here."""
+
+
 is_dynamo_compiling = is_exporting = is_compiling
 
 # Switches that may be set, and change nothing.
@@ -154,7 +158,8 @@ _dynamo = ModuleType(f"{ROOT}._dynamo", "What scripts use of `torch._dynamo`.")
 vars(_dynamo).update(
     is_dynamo_supported=lambda: True, is_inductor_supported=lambda: True,
     OptimizedModule=OptimizedModule, allow_in_graph=allow_in_graph, config=CONFIG, disable=disable,
-    assume_constant_result=assume_constant_result, is_compiling=is_compiling, list_backends=list_backends,
+    assume_constant_result=assume_constant_result, disallow_in_graph=allow_in_graph, graph_break=graph_break,
+    is_compiling=is_compiling, list_backends=list_backends,
     mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_static,
     mark_static_address=mark_static, optimize=optimize,
     reset=reset,

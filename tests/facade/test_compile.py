@@ -239,6 +239,15 @@ def test_the_rest_is_there_and_harmless():
     def three():
         return 3.0
 
+    @torch._dynamo.disallow_in_graph
+    def halved(x):
+        torch._dynamo.graph_break()
+        return x / 2
+
+    traced = torch.compile(halved)
+    assert all(traced(x_of()).equal(halved(x_of())) for _ in range(3))
+    assert traced.counts()["served"]
+
     @torch._dynamo.optimize("inductor", nopython=True)
     def f(x):
         return x * three()
