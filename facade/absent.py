@@ -82,6 +82,12 @@ DISTRIBUTED = {
     )
 }
 
+# Programs import it ahead of kernels of their own, beside which they have plain code.
+cpp_extension = _room(
+    "utils.cpp_extension", "nothing is compiled against PyTorch's headers", "BuildExtension", "CppExtension",
+    "CUDAExtension", "load", "load_inline", "include_paths", CUDA_HOME=None, is_ninja_available=_no,
+)  # fmt: skip
+
 _TRACE = "jit.export(f, inputs, path) writes a traced function, with its kernels"
 export = _room("export", _TRACE, "ExportedProgram", "Dim")
 _flex = _room(

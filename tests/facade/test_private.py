@@ -35,6 +35,11 @@ def test_rooms_of_what_is_not_here_say_so():
         from lamina.distributed import elastic
 
         elastic.tensors  # noqa: B018
+    from lamina.utils.cpp_extension import CUDA_HOME, load
+
+    assert CUDA_HOME is None
+    with pytest.raises(ValueError, match="nothing is compiled against PyTorch's headers"):
+        load(name="kernels", sources=["kernels.cu"])
     for room in (lamina.xpu, lamina.mps, lamina.mtia, lamina.accelerator):
         assert not room.is_available() and room.device_count() == 0
         room.synchronize()
