@@ -22,6 +22,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from ..ir.dims import bounds
 from ..nn import Module, RNNBase
 from ..nn.members import fields
 from ..runtime import modes
@@ -351,11 +352,14 @@ def _inside(thing: Any) -> set[int]:
 
 
 def pays(path: Path) -> bool:
-    """Whether compiled code saves more than a call of it costs: by many ops, or by much to do."""
+    """Whether compiled code saves more than a call of it costs: by many ops, or by much to do.
+
+    Where sizes are symbols, whether it may, at sizes that its guards admit.
+    """
     if path.ops >= (LEAST_OPS_OF_HISTORY if path.live else LEAST_OPS):
         return True
     sizes = (prod(v.type.shape) for s in path.kept() for node in s.graph.nodes for v in node.outputs)
-    return sum(sizes) >= LEAST_ELEMENTS
+    return bounds(sum(sizes))[1] >= LEAST_ELEMENTS
 
 
 def is_worth(module: Module) -> bool:

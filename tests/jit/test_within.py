@@ -16,6 +16,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ import pytest
 import lamina
 import lamina.nn.functional as F
 from lamina import jit, nn, optim
+from lamina.ir.dims import minimum, symbol
 from lamina.jit import within
 from lamina.runtime import modes
 
@@ -895,3 +897,14 @@ def test_what_answers_for_a_function_bears_its_name():
                 g(lamina.ones(2), 3)
             told.append(str(caught.value))
     assert len(set(told)) == 1 and "spread() argument after *" in told[0]
+
+
+def test_few_ops_on_sizes_that_are_symbols_pay_if_they_may():
+    def of(*shape):
+        value = SimpleNamespace(type=SimpleNamespace(shape=shape))
+        segment = SimpleNamespace(graph=SimpleNamespace(nodes=[SimpleNamespace(outputs=[value])]))
+        return SimpleNamespace(ops=1, live=True, kept=lambda: [segment])
+
+    rows = symbol("rows")
+    assert within.pays(of(rows, 180)) and within.pays(of(256, 256))
+    assert not within.pays(of(255, 256)) and not within.pays(of(minimum(rows, 8), 180))
