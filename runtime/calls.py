@@ -15,6 +15,8 @@ from operator import is_not
 from sys import _getframe
 from typing import Any
 
+import numpy as np
+
 from ..ir.errors import ArgumentError, DTypeError
 from ..ir.op import Op
 from ..ir.types import Type
@@ -42,14 +44,17 @@ from .places import USERS, here
 from .plan import LIMIT, ByArguments, ByType, Plan, memo, remember
 from .refusal import writer_of_out
 from .storage import Inferred, Storage
-from .tensor import Tensor
+from .tensor import NUMBERS, Tensor
 
 new = object.__new__
 EAGER: dict[Op, Callable] = {}
 
 
-def binary(op: Op) -> Callable:
-    """A function of two operands and nothing else."""
+def binary(op: Op, spelled: bool = False) -> Callable:
+    """A function of two operands and nothing else.
+
+    spelled: by Python's operator, which leaves what is no operand of an op to its own class.
+    """
     same: dict[Type, Plan] = memo()
     mixed: dict[tuple[Type, Type], Plan] = memo()
     wants = tuple(r.arrays if r else None for r in op.rules) or (None, None)
@@ -73,6 +78,8 @@ def binary(op: Op) -> Callable:
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
                 if (found := met(eager(op), (input, other), {})) is not UNSERVED:
                     return found
+                if spelled and not isinstance(other, (Tensor, np.ndarray, *NUMBERS)):
+                    return NotImplemented
                 input, other = lifted(op, (input, other))
         m, p = input._meta, other._meta
         if m is p:
@@ -660,4 +667,4 @@ def _function(op: Op) -> Callable:
 
 def operator(op: Op) -> Callable:
     """The function behind a Python operator: two operands, whatever further arguments the op's name takes."""
-    return binary(op)
+    return binary(op, spelled=True)

@@ -35,7 +35,7 @@ from .overriding import OPEN
 from .places import USERS, here
 from .plan import OUTPUT, Plan, memo, remember, writer_of
 from .storage import Storage
-from .tensor import Parameter, Tensor, derivation, keep_retained, wrap
+from .tensor import NUMBERS, Parameter, Tensor, derivation, keep_retained, wrap
 
 multiply = np.multiply
 # What writes here and there, and leaves the rest of the memory as it is.
@@ -368,10 +368,10 @@ derivation.append(_derive_again)
 below.writes.append(write)
 
 
-def inplace(op: Op) -> Callable:
-    """The method name_ of an op."""
+def inplace(op: Op, spelled: bool = False) -> Callable:
+    """The method name_ of an op; spelled: Python's operator, which leaves foreign operands to their class."""
     if len(op.operands) == 2 and not op.variadic and not op.traits.mutates:
-        apply = _pairwise(op)
+        apply = _pairwise(op, spelled)
     else:
         apply = general(op, overwrite)
     apply.__name__ = apply.__qualname__ = op.name + "_"
@@ -379,7 +379,7 @@ def inplace(op: Op) -> Callable:
     return apply
 
 
-def _pairwise(op: Op) -> Callable:
+def _pairwise(op: Op, spelled: bool = False) -> Callable:
     """The same for an op of two operands, written out for those that have no history and are no views."""
     slow, name, number = general(op, overwrite, lambda: apply), op.name + "_", op.number
     compares = op.traits.compares
@@ -417,7 +417,8 @@ def _pairwise(op: Op) -> Callable:
             y = known if known is not None else lift(m, y, compares)
             p = y._meta
         else:
-            return slow(*args)
+            foreign = spelled and not OPEN and not isinstance(y, (Tensor, np.ndarray, *NUMBERS))
+            return NotImplemented if foreign else slow(*args)
         found = plans.get((m, p))
         if found is None:
             found = miss(x, y) if m is not None else None

@@ -84,7 +84,7 @@ def _install_operators() -> None:
         setattr(Tensor, f"__{spelled}__", fast)
         setattr(Tensor, f"__r{spelled}__", _swapped(fast, f"__r{spelled}__"))
         if op.traits.inplace:
-            setattr(Tensor, f"__i{spelled}__", inplace(op))
+            setattr(Tensor, f"__i{spelled}__", inplace(op, spelled=True))
     for spelled, name in COMPARISONS.items():
         fast = operator(REGISTRY[name])
         setattr(Tensor, f"__{spelled}__", fast if spelled not in ("eq", "ne") else _guarded(fast))

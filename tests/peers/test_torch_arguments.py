@@ -353,3 +353,29 @@ def test_foreach_takes_powers_of_a_number():
             made = function(0.9, exponent=steps) if given else function(0.9, steps)
             found.append([x.tolist() for x in made])
         assert found[0] == found[1]
+
+
+class _Foreign:
+    """An operand that knows what to do with tensors, and says nothing of itself."""
+
+    def __radd__(self, other):
+        return "added"
+
+    def __rmatmul__(self, other):
+        return "multiplied"
+
+    def __gt__(self, other):
+        return "greater"
+
+
+def test_operators_leave_foreign_operands_to_their_class():
+    for library in (torch, lamina):
+        x = library.ones(2)
+        assert (x + _Foreign(), x @ _Foreign(), x < _Foreign()) == ("added", "multiplied", "greater")
+        assert x.__add__(object()) is x.__iadd__(object()) is x.__lt__(object()) is NotImplemented
+        y = x
+        y += _Foreign()
+        assert y == "added"
+        for foreign in (object(), None, "text", [1.0]):
+            with pytest.raises(TypeError):
+                x - foreign

@@ -67,7 +67,7 @@ REFUSALS = [
      ArgumentError, TypeError, "takes a dtype, a device or a tensor, not float"),
     (lambda: lamina.ones(2) + np.str_("a"), ArgumentError, TypeError, r"a number is needed beside f32\[2\]"),
     (lambda: lamina.ones(2) * np.clongdouble(1), ArgumentError, TypeError, "not NumPy's"),
-    (lambda: lamina.ones(2) + [1, 2],
+    (lambda: lamina.add(lamina.ones(2), [1, 2]),
      ArgumentError, TypeError, "other must be a tensor or a number, not list"),
     (lambda: lamina.ones(2, dtype=lamina.int8) + 300,
      ArgumentError, TypeError, "300 does not fit into lamina.int8"),
