@@ -77,6 +77,7 @@ PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors
 DISTRIBUTED = {
     f"distributed.{name}": _room(f"distributed.{name}", _LATER, *names, **offered)
     for name, names, offered in (
+        ("checkpoint.hf_storage", ("HuggingFaceStorageReader", "HuggingFaceStorageWriter"), {}),
         ("elastic", (), {}),
         ("rpc", ("RRef", "TensorPipeRpcBackendOptions", "WorkerInfo"), {"is_available": _no}),
     )

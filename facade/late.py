@@ -66,6 +66,7 @@ ROOMS = {
     "quasirandom": "facade.quasirandom",
     "return_types": "facade.return_types",
     "torch_version": "facade.torch_version",
+    "types": "facade.type_names",
     "utils.benchmark": "facade.benchmark",
     "utils.data.datapipes": "facade.datapipes",
     "utils.data.datapipes.datapipe": "facade.datapipes",

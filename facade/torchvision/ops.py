@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import nn, runtime
+from ...ir.errors import ArgumentValueError
 from ...nn import functional as F
 from ...runtime import Tensor
 
@@ -27,6 +28,7 @@ __all__ = [
     "box_iou",
     "clip_boxes_to_image",
     "generalized_box_iou",
+    "masks_to_boxes",
     "misc",
     "nms",
     "remove_small_boxes",
@@ -96,6 +98,23 @@ def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     height, width = size
     x, y = boxes[..., 0::2].clamp(0, width), boxes[..., 1::2].clamp(0, height)
     return torch.stack((x, y), -1).reshape(boxes.shape)
+
+
+def masks_to_boxes(masks: Tensor) -> Tensor:
+    """The box around what each mask covers, of [n, height, width].  Shapes: [n, 4].
+
+    Raises ArgumentValueError for a mask that covers nothing.
+    """
+    if not masks.numel():
+        return masks.new_zeros((0, 4)).float()
+    sides = []
+    for along in (masks != 0).any(1), (masks != 0).any(2):
+        if not along.any(1).all():
+            raise ArgumentValueError("masks_to_boxes: each mask covers a pixel at least")
+        places = along.int()
+        sides.append((places.argmax(1), along.shape[1] - 1 - places.flip(1).argmax(1)))
+    (left, right), (top, bottom) = sides
+    return torch.stack((left, top, right, bottom), 1).float()
 
 
 def remove_small_boxes(boxes: Tensor, min_size: float) -> Tensor:

@@ -240,3 +240,13 @@ def test_remote_calls_are_absent_and_say_so():
 def test_modules_below_are_attributes():
     assert lamina.utils.data.sampler.Sampler is lamina.utils.data.Sampler
     assert lamina.utils.hooks.RemovableHandle
+
+
+def test_modules_that_torch_itself_has_as_attributes():
+    """esmfold of transformers asks torch.types of nobody's import; transformers 5.24 takes the others' names."""
+    assert lamina.types.Device
+    from lamina.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+
+    for kind in (HuggingFaceStorageReader, HuggingFaceStorageWriter):
+        with pytest.raises(ValueError, match="this part of it is not built"):
+            kind("folder")

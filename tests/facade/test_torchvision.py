@@ -223,6 +223,17 @@ def test_boxes():
     assert tv.ops.clip_boxes_to_image(boxes, (3, 11))[2].tolist() == [10, 3, 11, 3]
 
 
+def test_boxes_around_masks():
+    masks = lamina.zeros(2, 5, 7)
+    masks[0, 1:3, 2:6] = 0.5
+    masks[0, 3, 4] = masks[1, 4, 0] = 1
+    assert tv.ops.masks_to_boxes(masks).tolist() == [[2, 1, 5, 3], [0, 4, 0, 4]]
+    assert tv.ops.masks_to_boxes(masks > 0).tolist() == [[2, 1, 5, 3], [0, 4, 0, 4]]
+    assert tv.ops.masks_to_boxes(masks[:0]).shape == (0, 4)
+    with pytest.raises(ValueError, match="each mask covers a pixel at least"):
+        tv.ops.masks_to_boxes(masks * 0)
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
