@@ -243,7 +243,7 @@ def test_modules_below_are_attributes():
 
 
 def test_modules_that_torch_itself_has_as_attributes():
-    """esmfold of transformers asks torch.types of nobody's import; transformers 5.24 takes the others' names."""
+    """As transformers 5.24 takes them: torch.types is asked for by its esmfold."""
     assert lamina.types.Device
     from lamina.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
