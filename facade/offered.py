@@ -35,10 +35,6 @@ REASONS = (
     (r".*(Sym(Int|Float|Bool)|sym_\w+)", "symbolic sizes are torch.compile's; `jit.trace` has its own"),
     (r".*_copy", "a view that copies: x.clone() of the view"),
     (
-        r"\w*Storage|Tensor\.\w*storage\w*",
-        "memory is a NumPy array's: x.untyped_storage() tells about it",
-    ),
-    (
         r"(.*\.)?(sparse_bs[rc]|to_sparse_bs[rc]|to_sparse_semi|SparseSemi|as_sparse_gradcheck|hsmm).*",
         "sparse tensors of blocks, and prototypes: COO, CSR and CSC are built",
     ),

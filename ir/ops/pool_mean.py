@@ -146,6 +146,9 @@ def make_avg_pool(n: int) -> Op:
         k.store(part(total, k.cast(divisor, input.dtype)), at=axes)
 
     x = (5, 4, 3)[:n]
+    # windows beyond the whole input, which PyTorch takes of lines and images
+    ways: tuple[dict, ...] = ({}, {"stride": 3, "padding": 2}) if n < 3 else ()
+    beyond = [sample((1, 2, *x), kernel_size=9, ceil_mode=True, **way) for way in ways]
     return define(
         op,
         operands=("input",),
@@ -161,8 +164,7 @@ def make_avg_pool(n: int) -> Op:
             sample((2, *x), kernel_size=3, stride=2, padding=1, ceil_mode=True),
             sample((1, 1, *x), kernel_size=3, stride=2, padding=1, count_include_pad=False),
             sample((1, 1, *x), kernel_size=2, stride=1, divisor_override=3),
-            sample((1, 2, *x), kernel_size=9, ceil_mode=True),
-            sample((1, 2, *x), kernel_size=9, stride=3, padding=2, ceil_mode=True),
+            *beyond,
         ],
         inapplicable=SAMPLE_SIZES,
         dtypes="number",

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "names.md"
         ("nn.functional.gelu", "torch.nn.functional.gelu is offered"),
         ("torch.Tensor.add_", "torch.Tensor.add_ is offered"),
         ("torch.quantize_per_tensor", "is not offered: tensors of quantised integers"),
-        ("torch.Tensor.storage_type", "is not offered: memory is a NumPy array"),
+        ("torch.Tensor.storage_type", "torch.Tensor.storage_type is offered"),
         ("torch.relo", "is no public name of PyTorch's; it has torch"),
         ("torch.nn.init", "names are offered, as lamina.nn.init"),
     ],

@@ -128,7 +128,6 @@ LACKING = {
     "torch.runtime": "Lamina has no torch.runtime\n",
     "torch.nn.nothing": "Lamina has no torch.nn.nothing\n",
     "torch.utils.mobile_optimizer": "Lamina has no torch.utils.mobile_optimizer\n",
-    "torch.nn.functional.relu": "Lamina has no torch.nn.functional.relu\n",
 }
 TRYING = """
 import importlib, sys
