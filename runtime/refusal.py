@@ -220,7 +220,7 @@ def refusing(
                 if fills and kwargs.get("dtype") is None and hasattr(out, "dtype"):
                     kwargs["dtype"] = out.dtype
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
-                return writer_of_out[0](name, refusing(function, name), args, kwargs, out)
+                return writer_of_out[0](name, _without_out(function, name), args, kwargs, out)
         if (
             takes_out and args and type(args[0]) is not Tensor and _is_lifted(args, lifts)
         ):  # as operators take it
@@ -242,6 +242,9 @@ def refusing(
         wrapper.__module__, wrapper.__qualname__ = home, name
     vars(wrapper)["edge"] = Edge(name, flags, first, takes_out, lifts)
     return wrapper
+
+
+_without_out = functools.cache(refusing)  # of functions that take `out`, which are some hundred
 
 
 def _is_lifted(args: Sequence[Any], numbers: bool) -> bool:
