@@ -73,8 +73,9 @@ hpu, npu, mlu, musa = (_room(name, _NO_DEVICE, **_DEVICE) for name in ("hpu", "n
 
 _LATER = "this part of it is not built"
 PyTorchFileReader = kind("PyTorchFileReader", "", "load(mmap=True) reads tensors when they are used")
-# By their names below `torch`: what is not built of what processes do together.
-DISTRIBUTED = {
+# By their names below `torch`, what is entered when it is imported: what is not built of what processes do
+# together, and what programs import ahead of kernels of their own, beside which they have plain code.
+LATE = {
     f"distributed.{name}": _room(f"distributed.{name}", _LATER, *names, **offered)
     for name, names, offered in (
         ("checkpoint.hf_storage", ("HuggingFaceStorageReader", "HuggingFaceStorageWriter"), {}),
@@ -82,9 +83,7 @@ DISTRIBUTED = {
         ("rpc", ("RRef", "TensorPipeRpcBackendOptions", "WorkerInfo"), {"is_available": _no}),
     )
 }
-
-# Programs import it ahead of kernels of their own, beside which they have plain code.
-cpp_extension = _room(
+LATE["utils.cpp_extension"] = _room(
     "utils.cpp_extension", "nothing is compiled against PyTorch's headers", "BuildExtension", "CppExtension",
     "CUDAExtension", "load", "load_inline", "include_paths", CUDA_HOME=None, is_ninja_available=_no,
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ArgumentValueError
 from ..runtime import Tensor, ops
-from .absent import DISTRIBUTED
+from .absent import LATE
 
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
@@ -100,8 +100,9 @@ def __getattr__(name: str) -> Any:
     """A room of the package that is imported at its first use, or an op.  Raises AttributeError."""
     if name in ROOMS:
         room = import_module(f"{ROOT}.{ROOMS[name]}")
-        for below, absent in DISTRIBUTED.items() if name == "distributed" else ():
-            vars(room).setdefault(below.rpartition(".")[2], absent)
+        for below, absent in LATE.items():
+            if below.rpartition(".")[0] == name:
+                vars(room).setdefault(below.rpartition(".")[2], absent)
         return room
     if name in WHOLE:
         return getattr(import_module(f"{ROOT}.{WHOLE[name]}"), name)
@@ -149,8 +150,8 @@ class Finder(MetaPathFinder):
             return None
         if name in ROOMS:
             return ModuleSpec(fullname, Alias(__getattr__(name)), is_package=True)
-        if name in DISTRIBUTED:
-            return ModuleSpec(fullname, Alias(DISTRIBUTED[name]), is_package=True)
+        if name in LATE:
+            return ModuleSpec(fullname, Alias(LATE[name]), is_package=True)
         above, _, leaf = fullname.rpartition(".")
         module = vars(sys.modules[above]).get(leaf) if above in sys.modules else None
         if not isinstance(module, ModuleType) or not module.__name__.startswith(f"{ROOT}."):

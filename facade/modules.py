@@ -115,7 +115,6 @@ MODULES: dict[str, ModuleType] = {
     "utils._contextlib": private.contextlib,
     "utils._pytree": utils._pytree,
     "utils.checkpoint": utils.checkpoint,
-    "utils.cpp_extension": absent.cpp_extension,
     "utils.data": data,
     "utils.data._utils": private._data_utils,
     "utils.data._utils.collate": private._collate,
