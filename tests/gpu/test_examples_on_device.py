@@ -36,14 +36,17 @@ def trains(fake: Fake) -> None:
 
 
 # Compiling their kernels takes a minute or more each, but for the first.
-SLOW = ("lstm", "gpt", "graph", "quantiles", "speech", "diffusion", "vae", "convnet", "finetune")
+SLOW = ("lstm", "gpt", "graph", "quantiles", "speech", "diffusion", "vae", "convnet", "finetune", "ppo")
 NAMES = ("mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
+NEEDS = {"ppo": "gymnasium", "finetune": "transformers"}
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_takes_the_same_steps_on_a_device(name, tmp_path):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"{name} uses {NEEDS[name]}: pip install 'lamina[examples]'")
     run_case(
         trains, EXAMPLE=name, TOLD=tmp_path / "told", LAMINA_CACHE_DIR=tmp_path / "cache", capacity=8 << 30
     )
