@@ -91,7 +91,10 @@ def main() -> None:
         texts, padding="max_length", truncation=True, max_length=LENGTH, return_tensors="pt"
     )
     tokens, mask = read["input_ids"], read["attention_mask"]
-    judge = Judge(AutoModel.from_pretrained(MODEL_DIR))
+    torch.set_default_device("cpu")  # with another one transformers wants accelerate, to put weights there
+    transformer = AutoModel.from_pretrained(MODEL_DIR).to(run.device)
+    torch.set_default_device(run.device)
+    judge = Judge(transformer)
     print(f"as written:  {texts[-2]}\nin disorder: {texts[-1]}")
 
     judge.eval()

@@ -267,7 +267,8 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         return from_numpy(data)
     if (there := _of_device(data)) is not None:
         return there.to(dtype=dtype, device=place)
-    return _owning(_array("as_tensor", data, dtype))
+    made = _owning(_array("as_tensor", data, dtype))
+    return made if device is not None or not modes.CHANGED else made.to(wanted_device(None))
 
 
 def asarray(

@@ -14,20 +14,20 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
-from .conversion import require_cpu
+from .conversion import wanted_device
 from .refusal import refusing
 from .tensor import Tensor, tensor_of
 
 
 def made(name: str, values: np.ndarray, dtype: Any, device: Any, layout: Any, requires_grad: bool) -> Tensor:
     """A window's tensor, of a floating dtype.  Raises ArgumentError, DTypeError, DeviceError."""
-    require_cpu(device)
+    place = wanted_device(device)
     if layout not in (None, "strided"):
         raise ArgumentError(f"{name}: layout {layout!r} is not supported")
     found = dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     if found is None or not found.is_floating_point:
         raise DTypeError(f"{name}: dtype must be a floating point one, not {dtype}")
-    made = tensor_of(values.astype(found.numpy))
+    made = tensor_of(values.astype(found.numpy)).to(place)
     return made.requires_grad_() if requires_grad else made
 
 

@@ -94,3 +94,18 @@ def test_a_traced_function_makes_them_anew():
     for n in range(5):
         assert f(lamina.full((3,), float(n))).tolist() == [n] * 3
         assert lamina.zeros(3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lamina.hann_window, lamina.hamming_window, lamina.blackman_window, lamina.bartlett_window,
+        lamina.kaiser_window, lamina.signal.windows.hann, lamina.fft.fftfreq, lamina.fft.rfftfreq,
+        lambda n, **given: lamina.as_tensor([1.0] * n, **given),
+    ],
+)  # fmt: skip
+def test_windows_and_lists_are_where_they_are_asked_to_be(make):
+    assert make(8).device.type == make(8, device="cpu").device.type == "cpu"
+    assert make(8, device="meta").device.type == "meta"
+    with lamina.device("meta"):
+        assert make(8).device.type == "meta" and make(8, device="cpu").device.type == "cpu"
