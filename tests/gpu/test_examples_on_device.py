@@ -35,7 +35,7 @@ def trains(fake: Fake) -> None:
     assert len(ran) > 50
 
 
-# Compiling their kernels takes half a minute or more each.  gpt, speech and finetune have kernels without a form,
+# Compiling their kernels takes half a minute or more each.  gpt, speech and finetune have kernels of no form,
 # or new sizes at each step, and take longer than anybody waits.
 SLOW = ("lstm", "graph", "quantiles", "diffusion", "vae", "convnet", "ppo")
 NAMES = ("mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
