@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ LOSSES = re.compile(r"first \D*([\d.]+), last ([\d.]+), baseline")
 def trains(fake: Fake) -> None:
     from cuda_interpreting import interpret_launches
 
+    warnings.filterwarnings("ignore", "random_multinomial is computed on the host")
     ran = interpret_launches(fake, by_forms=True)
     sys.path.insert(0, str(EXAMPLES))
     sys.argv = [os.environ["EXAMPLE"], "--steps", "2", "--device", "cuda"]
