@@ -15,8 +15,6 @@ from operator import is_not
 from sys import _getframe
 from typing import Any
 
-import numpy as np
-
 from ..ir.errors import ArgumentError, DTypeError
 from ..ir.op import Op
 from ..ir.types import Type
@@ -44,7 +42,7 @@ from .places import USERS, here
 from .plan import LIMIT, ByArguments, ByType, Plan, memo, remember
 from .refusal import writer_of_out
 from .storage import Inferred, Storage
-from .tensor import NUMBERS, Tensor
+from .tensor import OPERANDS, Tensor
 
 new = object.__new__
 EAGER: dict[Op, Callable] = {}
@@ -78,7 +76,7 @@ def binary(op: Op, spelled: bool = False) -> Callable:
             elif not isinstance(input, Tensor) or not isinstance(other, Tensor):
                 if (found := met(eager(op), (input, other), {})) is not UNSERVED:
                     return found
-                if spelled and not isinstance(other, (Tensor, np.ndarray, *NUMBERS)):
+                if spelled and not isinstance(other, OPERANDS):
                     return NotImplemented
                 input, other = lifted(op, (input, other))
         m, p = input._meta, other._meta

@@ -32,7 +32,7 @@ from .plan import Plan, described, memo, remember
 from .refusal import flags_of, given, require_flags, told
 from .return_types import return_type
 from .storage import Inferred, Literal
-from .tensor import NUMBERS, Tensor, tensor_of, wrap
+from .tensor import NUMBERS, OPERANDS, Tensor, tensor_of, wrap
 
 new = object.__new__
 # By an op's name: what a call may be instead, from its first operand and its arguments; None where it isn't.
@@ -424,7 +424,7 @@ def _no_operand(op: Op, given: Iterable[tuple[str, Any]]) -> ArgumentError | Non
             odd = [item for item in x if not isinstance(item, (Tensor, np.ndarray))]
             if odd:
                 return ArgumentError(f"{call}: {name} must hold tensors, not {type(odd[0]).__name__}")
-        elif name in op.operands and not isinstance(x, (Tensor, np.ndarray, *NUMBERS)):
+        elif name in op.operands and not isinstance(x, OPERANDS):
             if x is not None or name not in op.optional:
                 return ArgumentError(f"{call}: {name} must be a tensor, not {type(x).__name__}")
     return None

@@ -31,11 +31,11 @@ from .levels import level_of, write_through
 from .meta import NoValues
 from .on_device import OnDevice, on_host, streamed
 from .on_device import eager as eager_on_device
-from .overriding import OPEN
+from .overriding import OPEN, of_foreign
 from .places import USERS, here
 from .plan import OUTPUT, Plan, memo, remember, writer_of
 from .storage import Storage
-from .tensor import NUMBERS, Parameter, Tensor, derivation, keep_retained, wrap
+from .tensor import OPERANDS, Parameter, Tensor, derivation, keep_retained, wrap
 
 multiply = np.multiply
 # What writes here and there, and leaves the rest of the memory as it is.
@@ -397,6 +397,8 @@ def _pairwise(op: Op, spelled: bool = False) -> Callable:
 
     def apply(*args, **kwargs):
         if OPEN or len(args) != 2:
+            if spelled and not isinstance(args[1], OPERANDS):
+                return of_foreign(apply, args)
             return slow(*args, **kwargs)
         x, y = args
         m = x._meta if type(x) in OWN else None
@@ -417,8 +419,9 @@ def _pairwise(op: Op, spelled: bool = False) -> Callable:
             y = known if known is not None else lift(m, y, compares)
             p = y._meta
         else:
-            foreign = spelled and not OPEN and not isinstance(y, (Tensor, np.ndarray, *NUMBERS))
-            return NotImplemented if foreign else slow(*args)
+            if spelled and not isinstance(y, OPERANDS):
+                return of_foreign(apply, args)
+            return slow(*args)
         found = plans.get((m, p))
         if found is None:
             found = miss(x, y) if m is not None else None

@@ -173,10 +173,11 @@ def _asked_mode(stack: tuple, function: Callable, args: tuple, kwargs: dict[str,
     return result
 
 
-def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+def met(function: Callable, args: tuple, kwargs: dict[str, Any], up: int = 2) -> Any:
     """The same where a function fails on what may be a duck array: the first one tells edges to ask.
 
-    Raises Met where the function was called by one of Lamina's, whose edge then asks.
+    up: how many frames above is who called the function.  Raises Met where that was one of Lamina's, whose
+    edge then asks.
     """
     if modes.CHANGED and modes.local.values is not None:
         return modes.local.values(function, args, kwargs)
@@ -184,10 +185,19 @@ def met(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if modes.local.unanswered or not (found := relevant((*args, *kwargs.values()))):
             return UNSERVED
         OPEN.append("objects")
-        if is_internal(_getframe(2).f_code.co_filename):
+        if is_internal(_getframe(up).f_code.co_filename):
             raise Met(f"{type(found[0]).__name__} was met inside of a function")
         return asked(found, function, args, kwargs)
     return UNSERVED
+
+
+def of_foreign(operator: Callable, args: tuple) -> Any:
+    """What a Python operator gives of an operand that no op takes: what is answered for it, else
+    NotImplemented, so that Python asks the operand's class."""
+    found = answered(operator, args, {}) if OPEN else UNSERVED
+    if found is UNSERVED:
+        found = met(operator, args, {}, up=3)
+    return NotImplemented if found is UNSERVED else found
 
 
 def met_late(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -27,7 +27,7 @@ from ..ir.op import as_now
 from . import modes
 from .overriding import OPEN, UNSERVED, Met, answered, hearers, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
-from .tensor import NUMBERS, Tensor, tensor_of
+from .tensor import NUMBERS, OPERANDS, Tensor, tensor_of
 
 # What is told as what, the first that fits.  Others stay as they are.
 TOLD: tuple[tuple[type[Exception], type[LaminaError]], ...] = (
@@ -175,7 +175,7 @@ def _of_lamina(call: str, made: Any, args: Sequence[Any]) -> Any:
     if not isinstance(made, (np.ndarray, np.generic)):
         return made
     for x in args[:1]:
-        if not isinstance(x, (Tensor, np.ndarray, *NUMBERS)):
+        if not isinstance(x, OPERANDS):
             raise ArgumentError(f"{call}: must be given tensors, not {type(x).__name__}")
     return tensor_of(made)
 

@@ -537,6 +537,9 @@ class Tensor:
         return self._data.shape[0]
 
 
+OPERANDS = (Tensor, np.ndarray, *NUMBERS)  # what an op takes
+
+
 class Marked(type):
     """Makes isinstance(x, Parameter) true of tensors that were marked as one, whatever their class."""
 

@@ -10,6 +10,7 @@ import pytest
 
 import lamina
 from lamina.ir.op import COMPOSITES, OF_NUMPY, REGISTRY
+from lamina.runtime.overriding import OPEN
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch")
 
@@ -368,7 +369,18 @@ class _Foreign:
         return "greater"
 
 
-def test_operators_leave_foreign_operands_to_their_class():
+@pytest.mark.parametrize("overridden", [False, True])
+def test_operators_leave_foreign_operands_to_their_class(overridden):
+    """Whether or not the process has met a class with __torch_function__, which edges ask from then on."""
+    before = OPEN[:]
+    OPEN[:] = ["classes"] if overridden else []
+    try:
+        _operators_leave_foreign_operands_to_their_class()
+    finally:
+        OPEN[:] = before
+
+
+def _operators_leave_foreign_operands_to_their_class():
     for library in (torch, lamina):
         x = library.ones(2)
         assert (x + _Foreign(), x @ _Foreign(), x < _Foreign()) == ("added", "multiplied", "greater")
