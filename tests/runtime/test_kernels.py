@@ -279,8 +279,8 @@ def test_op_changes_over_when_it_has_earned_it(counted):
 
 
 def test_what_is_dear_to_numpy_earns_code_by_what_it_takes(counted):
-    """An element of lgamma counts as 250, so that 9 of them are beyond LEAST and two calls beyond COMPILE."""
-    x = lamina.rand(9)
+    """An element of lgamma counts as 108: 12 of them are beyond LEAST, and two calls beyond COMPILE."""
+    x = lamina.rand(12)
     seen = []
     for _ in range(3):
         x.lgamma()
