@@ -60,7 +60,8 @@ LOOK, COMPILE = 5_000_000, 50_000_000
 DEAR = {
     "erfinv": 175, "lgamma": 108, "digamma": 33, "erfc": 21, "softplus": 9,
     "binary_cross_entropy_elements": 8, "floor_divide": 7, "mish": 7, "atan2": 6, "random_dropout": 6,
-    "trigamma": 6, "expm1": 5, "log1p": 5, "logsigmoid": 5, "special_xlog1py": 5, "gelu": 4, "erf": 3, "log10": 3,
+    "trigamma": 6, "expm1": 5, "log1p": 5, "logsigmoid": 5, "special_xlog1py": 5, "gelu": 4, "erf": 3,
+    "log10": 3,
 }  # fmt: skip
 # Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
 CALLS = 1_000  # of a small kind, until it is thought of
