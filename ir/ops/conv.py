@@ -283,6 +283,11 @@ def conv_samples(n: int):
     return samples
 
 
+def _windows(image: Type, weight: Type) -> int:
+    """Elements of the windows at each place, which the reference lays side by side: at a stride of 1."""
+    return int(prod(image.shape) * prod(weight.shape[2:]))
+
+
 def make_conv(n: int) -> Op:
     op = f"conv{n}d"
     spatial = "".join(f", {d}" for d in "dhw"[-n:])
@@ -306,6 +311,7 @@ def make_conv(n: int) -> Op:
         complex="analytic",
         vjp=vjp_conv,
         saves=("input", "weight"),
+        inner=lambda types: _windows(types[0], types[1]),
         lower=lowering.kernel(build_conv),
         samples=conv_samples(n),
         inapplicable=SAMPLE_SIZES,
@@ -398,6 +404,7 @@ conv_input_grad = define(
     reference=conv_input_grad_reference,
     vjp=vjp_conv_input_grad,
     saves=("g", "weight"),
+    inner=lambda types: _windows(types[0], types[1]),
     lower=lowering.kernel(build_conv_input_grad),
     samples=lambda: [
         grad_sample((2, 2, 5), (2, 3, 3), (7,)),

@@ -298,6 +298,16 @@ def test_attention_earns_code_by_its_scores(counted):
     assert seen == ["count", "general", "general"]
 
 
+def test_convolutions_earn_code_by_their_windows(counted):
+    """An image of 100 elements has 900 of windows."""
+    x, weight = lamina.rand(1, 1, 10, 10), lamina.rand(1, 1, 3, 3)
+    seen = []
+    for _ in range(4):
+        lamina.conv2d(x, weight)
+        seen += states("conv2d")
+    assert seen == ["count", "count", "general", "general"]
+
+
 def test_op_changes_over_sooner_to_what_is_compiled_already(counted, monkeypatch):
     monkeypatch.setattr(compile_op.Draft, "is_cached", True)
     x = lamina.rand(1001)  # not that of the test above, whose plan is remembered
