@@ -213,7 +213,7 @@ class Cuda:
     @contextmanager
     def compiler(self, nodes: int) -> Iterator[Compiler]:
         machine = cuda.machine_of(self.ordinal)
-        yield lambda programs: [cuda.Executable(program, machine) for program in programs]
+        yield lambda programs: [cuda.Executable.of_sizes(program, machine) for program in programs]
 
     def sized(self, program: Program) -> Sized:
         raise NotImplementedError("launches are of sizes that are known")
@@ -256,7 +256,7 @@ class OnCuda(Cuda):
     @contextmanager
     def compiler(self, nodes: int) -> Iterator[Compiler]:
         made, machine = load("lamina.runtime.cuda.resident").Resident, cuda.machine_of(self.ordinal)
-        yield lambda programs: [made(program, machine) for program in programs]
+        yield lambda programs: [made.of_sizes(program, machine) for program in programs]
 
     def kept(self, executable: Executable) -> Callable[..., tuple]:
         return executable

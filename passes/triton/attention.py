@@ -22,20 +22,28 @@ from collections.abc import Iterator, Sequence
 
 from ..programs.program import Whole
 from .attention_back import ToKeyValue, ToQuery
-from .attention_text import FUNCTION, Attending, indented, load, store
+from .attention_text import FUNCTION, Attending, filled, indented, load, store
 from .attention_tiles import THERE, Tile, fitted, tile_of
 from .code import Code
 from .generate import named
+from .opening import Open
+from .programs import NARROW
 from .target import Target
 
 
 def attention_code(
-    step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None
+    step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None,
+    opens: Open = Open.NOTHING,
 ) -> Code:  # fmt: skip
-    """The code of an attention step.  aligned: as `Code` has it.  tile: in place of the default."""
+    """The code of an attention step.  aligned: as `Code` has it.  tile: in place of the default.  opens: of
+    SIZES numbers are parameters.
+    """
     dtypes = [array.dtype for array in (*step.inputs, *step.outputs) if array is not None]
-    made = WRITERS[step.op.name](step, aligned, target, tile)
-    return named(made.text(), FUNCTION, dtypes, aligned, made.tile.warps, made.tile.stages, made.grid)
+    made = WRITERS[step.op.name](step, aligned, target, tile, opens)
+    launched = made.tile.warps, made.tile.stages, made.grid
+    text, values = made.text(), made.size.values.values()
+    numbers = [(value, "i32" if value < NARROW else "i64") for value in values]
+    return named(text, FUNCTION, dtypes, aligned, *launched, numbers=numbers)
 
 
 class There(Attending):
@@ -45,11 +53,13 @@ class There(Attending):
     positive scale, and where nothing is added to them.
     """
 
-    def __init__(self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None):
-        super().__init__(step, target)
+    def __init__(
+        self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None, opens: Open
+    ):  # fmt: skip
+        super().__init__(step, target, opens)
         widest = max(self.e, self.f)
         wanted = tile or tile_of(THERE, self.dtype, widest, self.precision, self.keys)
-        held, met = self.size * self.e, self.size * (self.e + self.f)
+        held, met = self.nbytes * self.e, self.nbytes * (self.e + self.f)
         self.tile = fitted(wanted, self.queries, self.keys, held, met, self.score, False, target)
         self.is_copied = self.tile.copied and self.can_copy(aligned, target)
         self.plain = self.scale > 0 and not self.adds
@@ -69,7 +79,7 @@ class There(Attending):
     def _lines(self) -> Iterator[str]:
         rows, f = self.tile.rows, self.f
         yield from self.of_queries(self.tiles, rows)
-        yield f"out_ptr += head * {self.queries * self.out}"
+        yield f"out_ptr += head * {self.size(self.queries * self.out)}"
         row = self.within("rows[:, None]", self.queries, rows)
         yield f"q = {self.queries_of('q', 'e', self.is_copied, rows)}"
         if self.is_copied:
@@ -82,14 +92,16 @@ class There(Attending):
         if self.is_cut(self.tile.columns):
             yield from self._loop("plain", "end", True)
         yield "total = tl.where(total == 0.0, 1.0, total)"
-        inside = row + self.within("f[None, :]", self.out, f)
+        inside = row + filled("f[None, :]", self.out, f)
         made = self.narrow("out / total[:, None]")
         yield store(f"out_ptr + rows[:, None] * {self.out} + f[None, :]", made, inside)
         if self.keeps:
             factor = self.scale if self.plain else math.log(2)
             lse = f"top * {factor!r} + tl.log(total)"
             yield store(
-                f"lse_ptr + head * {self.queries} + rows", lse, self.within("rows", self.queries, rows)
+                f"lse_ptr + head * {self.size(self.queries)} + rows",
+                lse,
+                self.within("rows", self.queries, rows),
             )
 
     def _loop(self, begin: str, end: str, cut: bool) -> Iterator[str]:
@@ -100,7 +112,7 @@ class There(Attending):
             yield "    k = k_tiles.load([start, 0]).T"
         else:
             bound = self.within("key[None, :]", self.keys, columns) if cut else []
-            bound += self.within("e[:, None]", self.width, self.e)
+            bound += filled("e[:, None]", self.width, self.e)
             yield f"    key = start + tl.arange(0, {columns})"
             yield f"    k = {load(f'k_ptr + key[None, :] * {self.width} + e[:, None]', bound)}"
         yield f"    s = {self.dot('q', 'k')}{'' if self.plain else f' * {self.unit!r}'}"

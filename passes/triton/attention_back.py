@@ -19,15 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..programs.program import Whole
-from .attention_text import LOG2E, Attending, descriptor, indented, load, store
+from .attention_text import LOG2E, Attending, descriptor, filled, indented, load, store
 from .attention_tiles import TO_KEY_VALUE, TO_QUERY, Tile, fitted, tile_of
+from .opening import Open
 from .target import Target
 
 
 class ToQuery(Attending):
-    def __init__(self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None):
-        super().__init__(step, target)
-        both = self.size * (self.e + self.f)
+    def __init__(
+        self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None, opens: Open
+    ):  # fmt: skip
+        super().__init__(step, target, opens)
+        both = self.nbytes * (self.e + self.f)
         wanted = tile or tile_of(TO_QUERY, self.dtype, max(self.e, self.f), self.precision, self.keys)
         self.tile = fitted(wanted, self.queries, self.keys, both, both, self.score, False, target)
         self.is_copied = self.tile.copied and self.can_copy(aligned, target)
@@ -46,13 +49,13 @@ class ToQuery(Attending):
     def _lines(self) -> Iterator[str]:
         rows, columns = self.tile.rows, self.tile.columns
         yield from self.of_queries(self.tiles, rows)
-        yield f"g_ptr += head * {self.queries * self.out}"
-        yield f"to_q_ptr += head * {self.queries * self.width}"
+        yield f"g_ptr += head * {self.size(self.queries * self.out)}"
+        yield f"to_q_ptr += head * {self.size(self.queries * self.width)}"
         row = self.within("rows[:, None]", self.queries, rows)
-        inside = row + self.within("e[None, :]", self.width, self.e)
+        inside = row + filled("e[None, :]", self.width, self.e)
         yield f"q = {self.queries_of('q', 'e', self.is_copied, rows)}"
         yield f"g = {self.queries_of('g', 'f', self.is_copied, rows)}"
-        yield from _of_each(self, f"ptr + head * {self.queries}", rows)
+        yield from _of_each(self, f"ptr + head * {self.size(self.queries)}", rows)
         if self.is_copied:
             yield from self.descriptors(columns)
         yield f"to = tl.zeros(({rows}, {self.e}), tl.float32)"
@@ -70,7 +73,7 @@ class ToQuery(Attending):
             yield "k = k_tiles.load([start, 0])"
         else:
             bound = self.within("key[:, None]", self.keys, columns) if cut else []
-            bound += self.within("e[None, :]", self.width, self.e)
+            bound += filled("e[None, :]", self.width, self.e)
             yield f"key = start + tl.arange(0, {columns})"
             yield f"k = {load(f'k_ptr + key[:, None] * {self.width} + e[None, :]', bound)}"
         yield f"s = {self.dot('q', 'k.T')} * {self.unit!r}"
@@ -82,11 +85,13 @@ class ToQuery(Attending):
 
 
 class ToKeyValue(Attending):
-    def __init__(self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None = None):
-        super().__init__(step, target)
-        both = self.size * (self.e + self.f)
+    def __init__(
+        self, step: Whole, aligned: Sequence[bool], target: Target, tile: Tile | None, opens: Open
+    ):  # fmt: skip
+        super().__init__(step, target, opens)
+        both = self.nbytes * (self.e + self.f)
         wanted = tile or tile_of(TO_KEY_VALUE, self.dtype, max(self.e, self.f), self.precision, self.queries)
-        self.tile = fitted(wanted, self.queries, self.keys, both, both, self.size, True, target)
+        self.tile = fitted(wanted, self.queries, self.keys, both, both, self.nbytes, True, target)
         # descriptors that are made anew for each head of a group have run nowhere
         self.is_copied = self.tile.copied and self.groups == 1 and self.can_copy(aligned, target)
         self.tiles = -(-self.keys // self.tile.columns)
@@ -103,7 +108,7 @@ class ToKeyValue(Attending):
 
     def _lines(self) -> Iterator[str]:
         columns, e, f = self.tile.columns, self.e, self.f
-        nbytes = self.queries * (self.width + self.out) * self.size * self.groups
+        nbytes = self.queries * (self.width + self.out) * self.nbytes * self.groups
         heads = self.heads // self.groups
         together = self.heads_at_once(heads, nbytes) if self.is_causal else 1
         yield from self.place(self.tiles, heads, together, False)
@@ -111,10 +116,10 @@ class ToKeyValue(Attending):
         yield f"e = tl.arange(0, {e})"
         yield f"f = tl.arange(0, {f})"
         there = self.within("columns[:, None]", self.keys, columns)
-        of_k = there + self.within("e[None, :]", self.width, e)
-        of_v = there + self.within("f[None, :]", self.out, f)
-        at_k = f"head * {self.keys * self.width} + columns[:, None] * {self.width} + e[None, :]"
-        at_v = f"head * {self.keys * self.out} + columns[:, None] * {self.out} + f[None, :]"
+        of_k = there + filled("e[None, :]", self.width, e)
+        of_v = there + filled("f[None, :]", self.out, f)
+        at_k = f"head * {self.size(self.keys * self.width)} + columns[:, None] * {self.width} + e[None, :]"
+        at_v = f"head * {self.size(self.keys * self.out)} + columns[:, None] * {self.out} + f[None, :]"
         yield f"k = {load(f'k_ptr + {at_k}', of_k)}"
         yield f"v = {load(f'v_ptr + {at_v}', of_v)}"
         yield f"to_k = tl.zeros(({columns}, {e}), tl.float32)"
@@ -132,24 +137,24 @@ class ToKeyValue(Attending):
     def _along(self, head: str) -> Iterator[str]:
         """The steps along the queries of a head; under a causal mask from the first on that sees a key."""
         rows, columns = self.tile.rows, self.tile.columns
-        yield f"q_at = q_ptr + {head} * {self.queries * self.width}"
-        yield f"g_at = g_ptr + {head} * {self.queries * self.out}"
-        yield f"lse_at = lse_ptr + {head} * {self.queries}"
-        yield f"products_at = products_ptr + {head} * {self.queries}"
+        yield f"q_at = q_ptr + {head} * {self.size(self.queries * self.width)}"
+        yield f"g_at = g_ptr + {head} * {self.size(self.queries * self.out)}"
+        yield f"lse_at = lse_ptr + {head} * {self.size(self.queries)}"
+        yield f"products_at = products_ptr + {head} * {self.size(self.queries)}"
         if self.mask is not None:
             offset = self.mask_offset(head)
             yield f"mask_at = mask_ptr{f' + {offset}' if offset else ''}"
         if self.is_copied:
-            for name, width, filled in (("q", self.width, self.e), ("g", self.out, self.f)):
-                yield f"{name}_tiles = {descriptor(f'{name}_at', (self.queries, width), (rows, filled))}"
+            for name, width, full in (("q", self.width, self.e), ("g", self.out, self.f)):
+                yield f"{name}_tiles = {descriptor(f'{name}_at', (self.queries, width), (rows, full))}"
         if self.is_causal:
             yield f"begin = tile * {columns} // {rows} * {rows}"
             yield f"plain = (tile * {columns} + {columns + rows - 2}) // {rows} * {rows}"
-            end = f"tl.minimum(plain, {self.queries})"
+            end = f"tl.minimum(plain, {self.size(self.queries)})"
             yield f"for start in range(begin, {end}, {rows}):"
             yield from indented(self._step(True))
         begin = "plain" if self.is_causal else "0"
-        yield f"for start in range({begin}, {self.queries}, {rows}):"
+        yield f"for start in range({begin}, {self.size(self.queries)}, {rows}):"
         yield from indented(self._step(False))
 
     def _step(self, cut: bool) -> Iterator[str]:
@@ -159,7 +164,7 @@ class ToKeyValue(Attending):
         if self.is_copied:
             yield "q = q_tiles.load([start, 0])"
         else:
-            inside = bound + self.within("e[None, :]", self.width, self.e)
+            inside = bound + filled("e[None, :]", self.width, self.e)
             yield f"q = {load(f'q_at + rows[:, None] * {self.width} + e[None, :]', inside)}"
         yield f"s = {self.dot('k', 'q.T')} * {self.unit!r}"
         if self.mask is not None:
@@ -173,7 +178,7 @@ class ToKeyValue(Attending):
         if self.is_copied:
             yield "g = g_tiles.load([start, 0])"
         else:
-            inside = bound + self.within("f[None, :]", self.out, self.f)
+            inside = bound + filled("f[None, :]", self.out, self.f)
             yield f"g = {load(f'g_at + rows[:, None] * {self.out} + f[None, :]', inside)}"
         yield f"to_v = {self.dot(self.narrow('p'), 'g', 'to_v')}"
         yield f"t = p * ({self.dot('v', 'g.T')} - products[None, :])"

@@ -31,7 +31,7 @@ from .combine import accumulate, assign_fold, scan_block, scan_start, scan_step
 from .defaults import default_schedule, scans_of
 from .dot import dot
 from .names import endings, entry
-from .opening import EXTENT
+from .opening import EXTENT, Numbers, Open
 from .programs import is_wide, place_program
 from .schedule import Tile, check_bound, dotted, points, serial, tiles, turns
 from .spelling import converted, literal, number, power_helper, spelled
@@ -40,17 +40,22 @@ from .stores import store
 BOUND: Mapping[str, str] = MappingProxyType({})  # no axis is open
 
 
-def lower(kernel: Kernel, schedule: Schedule | None = None, opened: Mapping[str, str] = BOUND) -> str:
+def lower(
+    kernel: Kernel,
+    schedule: Schedule | None = None,
+    opened: Mapping[str, str] = BOUND,
+    numbers: Numbers | None = None,
+) -> str:
     """A verified, bound kernel as a Triton module.
 
-    The entry is named by `names.entry(kernel.name)`; its parameters are the buffers, as pointers, and the
-    extents of axes that are `opened`, under these names (opening.py).  Raises KernelError for what the
-    emitter cannot say.
+    The entry is named by `names.entry(kernel.name)`; its parameters are the buffers, as pointers, the extents
+    of axes that are `opened`, under these names, and then `numbers` (opening.py).  Raises KernelError for
+    what the emitter cannot say.
     """
     check_bound(kernel)
     schedule = schedule or default_schedule(kernel)
     check(kernel, schedule)
-    return Emitter(kernel, schedule, opened).module()
+    return Emitter(kernel, schedule, opened, numbers or Numbers(Open.NOTHING)).module()
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ class Dims:
 class Emitter:
     """Writes one @triton.jit function.  `scopes` are memo tables, one for each open loop."""
 
-    def __init__(self, kernel: Kernel, schedule: Schedule, opened: Mapping[str, str] = BOUND):
-        self.kernel, self.schedule, self.opened = kernel, schedule, opened
+    def __init__(self, kernel: Kernel, schedule: Schedule, opened: Mapping[str, str], size: Numbers):
+        self.kernel, self.schedule, self.opened, self.size = kernel, schedule, opened, size
         self.is_open = EXTENT in opened.values()
         self.head: list[str] = []  # lines of the function that come first
         self.lines: list[str] = []
@@ -123,7 +128,7 @@ class Emitter:
         self.scopes.pop()
 
     @contextmanager
-    def loop(self, counter: str, name: str, extent: int | str, step: int = 1):
+    def loop(self, counter: str, name: str, extent: str, step: int = 1):
         """A sequential loop; its variable is a Triton integer, as wide as the indices are."""
         self.line(f"for {counter} in range(0, {extent}, {step}):")
         self.depth += 1
@@ -165,15 +170,10 @@ class Emitter:
         """
         name = self.tiles[tile.dim]
         radix = points(self.kernel, tile.axes[last + 1 :])
-        span = points(self.kernel, tile.axes[first : last + 1])
-        if first == 0:
-            return (
-                name
-                if radix == 1
-                else self.known((tile, first, last), lambda: self.let(f"{name} // {radix}"))
-            )
-        quotient = name if radix == 1 else f"{name} // {radix}"
-        return self.known((tile, first, last), lambda: self.let(f"{quotient} % {span}"))
+        quotient = name if radix == 1 else f"{name} // {self.size(radix)}"
+        if first:
+            quotient += f" % {self.size(points(self.kernel, tile.axes[first : last + 1]))}"
+        return name if quotient == name else self.known((tile, first, last), lambda: self.let(quotient))
 
     def whole(self, index: Affine, dims: Dims) -> str:
         """An affine index as text; fused axes whose strides agree are one variable."""
@@ -194,9 +194,9 @@ class Emitter:
                 if unit:
                     terms.append((dims.spread(self.run(tile, first, last), tile.dim), unit))
                 last = first - 1
-        parts = [name if c == 1 else f"{name} * {c}" for name, c in terms]
+        parts = [name if c == 1 else f"{name} * {self.size(c)}" for name, c in terms]
         if index.constant or not parts:
-            parts.append(str(index.constant))
+            parts.append(self.size(index.constant))
         return " + ".join(parts)
 
     def inside(self, axes: Iterable[str], dims: Dims) -> list[str]:
@@ -205,14 +205,16 @@ class Emitter:
         return [
             f"({dims.spread(self.tiles[tile.dim], tile.dim)} < {self.total(tile)})"
             for tile in tiles
-            if self.totals[tile.dim] % tile.size or not self.opened.keys().isdisjoint(tile.axes)
+            if self.totals[tile.dim] % tile.size
+            or self.size.are_open
+            or not self.opened.keys().isdisjoint(tile.axes)
         ]
 
     def total(self, tile: Tile) -> str:
         """How many points a tile's axes have, as text."""
         total, slowest = self.totals[tile.dim], tile.axes[0]
         if slowest not in self.opened:
-            return str(total)
+            return self.size(total)
         behind = total // int(self.kernel.extents[slowest])
         return self.opened[slowest] if behind == 1 else f"{self.opened[slowest]} * {behind}"
 
@@ -277,7 +279,7 @@ class Emitter:
             part = access.index[d]
             if isinstance(part, Affine):
                 index = f"({self.whole(part, dims)})"
-                tests += [f"({index} >= 0)", f"({index} < {buffer.shape[d]})"]
+                tests += [f"({index} >= 0)", f"({index} < {self.size(int(buffer.shape[d]))})"]
         pointer = self.pointers[buffer.name]
         if not tests:
             return self.let(f"tl.load({pointer} + {offset})")
@@ -294,8 +296,8 @@ class Emitter:
         for part, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
             if isinstance(part, Expr):
                 value = self.emit(part, dims, "i64")
-                tests += [f"({value} >= 0)", f"({value} < {size})"]
-                offset += f" + {value}.to(tl.int64) * {stride}" if stride else ""
+                tests += [f"({value} >= 0)", f"({value} < {self.size(int(size))})"]
+                offset += f" + {value}.to(tl.int64) * {self.size(int(stride))}" if stride else ""
         return offset, tests
 
     # ---- stages
@@ -373,7 +375,8 @@ class Emitter:
             own = [scan for scan in scans if names(scan.axes) == (axis.name,)]
             states = [scan_start(self, scan) for scan in own]
             name = self.at[axis.name]
-            with self.loop(f"{name}_start", name, self.opened.get(axis.name, int(axis.extent))):
+            extent = self.opened.get(axis.name) or self.size(int(axis.extent))
+            with self.loop(f"{name}_start", name, extent):
                 for scan, state in zip(own, states, strict=True):
                     scan_step(self, scan, state)
                 self.nest(tuple(rest), block, scans, body)
@@ -395,12 +398,13 @@ class Emitter:
         outside, tile = dict(self.active), self.tiles[block.dim]
         range_ = f"tl.arange(0, {block.size})" + (".to(tl.int64)" if self.wide else "")
         self.active |= dict.fromkeys(block.axes, block)
-        with self.loop(f"{tile}_start", f"{tile}_step", count):
-            self.line(f"{tile} = ({tile}_step % {steps}) * {block.size} + {range_}")
+        with self.loop(f"{tile}_start", f"{tile}_step", self.size(count)):
+            self.line(f"{tile} = ({tile}_step % {self.size(steps)}) * {block.size} + {range_}")
             radix = steps
             for axis in reversed(plain):
                 extent = int(axis.extent)
-                self.line(f"{self.at[axis.name]} = ({tile}_step // {radix}) % {extent}")
+                place = f"({tile}_step // {self.size(radix)}) % {self.size(extent)}"
+                self.line(f"{self.at[axis.name]} = {place}")
                 radix *= extent
             body()
         self.active = outside
@@ -438,7 +442,7 @@ class Emitter:
         with self.nested(serial(self.schedule)):
             self.stages()
         given = [self.pointers[name] for name in self.kernel.buffers]
-        arguments = ", ".join([*given, *self.opened.values()])
+        arguments = ", ".join([*given, *self.opened.values(), *self.size.values])
         return "\n".join(
             [
                 "import triton",
@@ -462,5 +466,6 @@ class Emitter:
             yield
             return
         name = self.at[axes[0]]
-        with self.loop(f"{name}_start", name, int(self.kernel.extents[axes[0]])), self.nested(axes[1:]):
+        extent = self.size(int(self.kernel.extents[axes[0]]))
+        with self.loop(f"{name}_start", name, extent), self.nested(axes[1:]):
             yield

@@ -17,8 +17,9 @@ from .code import ALIGNMENT, Code
 from .defaults import SQUARE, default_schedule
 from .emit import lower
 from .names import entry
-from .opening import opened, width
+from .opening import Numbers, Open, opened, width
 from .schedule import check_bound, dotted, grid, num_stages, num_warps, points, precision
+from .programs import NARROW
 from .target import ANY, Target
 
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
@@ -48,15 +49,14 @@ def apart_codes(
     schedule: Schedule | None = None,
     aligned: Sequence[bool] | None = None,
     target: Target = ANY,
-    opens: bool = False,
+    opens: Open = Open.NOTHING,
 ) -> list[Code]:
     """The codes that are launched one after another in place of a kernel, as `generate` makes one.
 
     An input gradient with strides is one for each remainder of the places: of the taps of a 3 x 3 window with
     stride 2 each place has a quarter, and a kernel of all places multiplies the others by zeros.
 
-    opens: extents of axes are to be parameters where they can be, so that kernels that differ in these alone
-    are one text (`opening.py`).
+    opens: which numbers are to be parameters, so that kernels that differ in these alone are one text.
     """
     check_bound(kernel)
     proven = prove(kernel.replace(name=_UNNAMED))
@@ -69,15 +69,20 @@ def _generate(
     schedule: Schedule | None,
     aligned: Sequence[bool] | None,
     target: Target,
-    opens: bool = False,
+    opens: Open = Open.NOTHING,
 ) -> Code:
     if is_default(schedule):
         kernel = canonical(collapsed(kernel))
         schedule = default_schedule(kernel, target, precision(schedule))
-        if aligned is not None and not all(aligned):  # descriptors are of arrays that begin where they may
-            schedule = Schedule(*(s for s in schedule.steps if not isinstance(s, (Descriptors, Persistent))))
+        # descriptors are of arrays that begin where they may, and of numbers that are known
+        if opens is Open.SIZES or aligned is not None and not all(aligned):
+            schedule = without_descriptors(schedule)
     assert schedule is not None
     return written(schedule.applied(kernel), schedule, aligned, opens)
+
+
+def without_descriptors(schedule: Schedule) -> Schedule:
+    return Schedule(*(step for step in schedule.steps if not isinstance(step, (Descriptors, Persistent))))
 
 
 def programs_of(kernel: Kernel, target: Target = ANY) -> int:
@@ -94,15 +99,18 @@ def programs_of(kernel: Kernel, target: Target = ANY) -> int:
 
 
 def written(
-    kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None, opens: bool = False
-) -> Code:
+    kernel: Kernel, schedule: Schedule, aligned: Sequence[bool] | None = None,
+    opens: Open = Open.NOTHING,
+) -> Code:  # fmt: skip
     """The code of a kernel that is known to be sound, as it stands.  opens: as of `apart_codes`."""
     kernel = kernel.replace(name=_UNNAMED)
     dtypes = [buffer.dtype for buffer in kernel.buffers.values()]
     launched = num_warps(schedule), num_stages(schedule), grid(kernel, schedule)
-    axes = opened(kernel, schedule) if opens else {}
-    numbers = [(int(kernel.extents[axis]), width(kernel, schedule)) for axis in axes]
-    text = lower(kernel, schedule, axes)
+    axes = opened(kernel, schedule) if opens is Open.BATCHES else {}
+    spelled = Numbers(opens)
+    text, kind = lower(kernel, schedule, axes, spelled), width(kernel, schedule)
+    values = [*(int(kernel.extents[axis]) for axis in axes), *spelled.values.values()]
+    numbers = [(value, kind if abs(value) < NARROW else "i64") for value in values]
     return named(text, entry(kernel.name), dtypes, aligned, *launched, numbers=numbers)
 
 

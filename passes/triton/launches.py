@@ -28,6 +28,7 @@ from ..programs.with_checks import with_checks
 from .attention import attention_code
 from .code import ALIGNMENT, Code
 from .generate import apart_codes, programs_of
+from .opening import Open
 from .target import ANY, Target
 
 
@@ -85,7 +86,7 @@ def launch_plan(program: Program, target: Target = ANY) -> tuple[MemoryPlan, tup
 
 
 def launch_list(
-    program: Program, target: Target = ANY, opens: bool = False
+    program: Program, target: Target = ANY, opens: Open = Open.NOTHING
 ) -> tuple[Launches, tuple[np.ndarray, ...]]:
     """The launches of a program on a target, and its constants.  opens: as of `apart_codes`.
 
@@ -97,7 +98,7 @@ def launch_list(
     return Launches.of(plan, parts, checks, codes=tuple(codes)), tuple(plan.program.constants.values())
 
 
-def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target, opens: bool) -> Iterator[Part]:
+def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target, opens: Open) -> Iterator[Part]:
     steps = plan.program.steps
     for number, step in enumerate(steps):
         yield from _moves(plan, number)
@@ -113,7 +114,7 @@ def _parts(plan: MemoryPlan, codes: dict[Code, int], target: Target, opens: bool
             if isinstance(step, Call):
                 made = apart_codes(step.kernel, step.how, aligned, target, opens)
             else:
-                made = [attention_code(step, aligned, target)]
+                made = [attention_code(step, aligned, target, opens=opens)]
             for code in made:
                 if len(places) + len(code.numbers) != len(code.parameters):
                     raise GraphError(

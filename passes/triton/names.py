@@ -1,7 +1,7 @@
 """Names of the generated Python: whatever a kernel calls its buffers and axes, no two things share one.
 
 Each kind of thing has an ending of its own, and no name of Python, Triton or the generated module has one of
-them: buffers end in _ptr, axes in _at, tiles in _tile, and what is computed is v1, v2, ...
+them: buffers end in _ptr, axes in _at, tiles in _tile, numbers in _size, and what is computed is v1, v2, ...
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ENTRY = "kernel"  # the entry's name where the kernel's own can't be one
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAKEN = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "triton", "tl", "libdevice", "pid"}
 # What the entry may not look like: the other names of the module and of the function.
-_KINDS = re.compile(r"v\d+|.*_(ptr|at|tile|start|helper)|__.*")
+_KINDS = re.compile(r"v\d+|.*_(ptr|at|tile|start|size|helper)|__.*")
 
 
 def entry(name: str) -> str:

@@ -1,11 +1,13 @@
-"""Kernels with extents that are parameters: one text for batches of all sizes.
+"""Kernels with numbers that are parameters: one text for batches of all sizes, or for all sizes.
 
-The text is written of the kernel as it is bound, but that an open extent is spelled by name, in the tests
-that keep points within it and in loops.  So two kernels have one text only if they are the same but for that,
-whatever else of them hangs on the extent: numbers that do stand in the text, and tell them apart.
+The text is written of the kernel as it is bound, but that an open number is spelled by name.  So two kernels
+have one text only if they are the same but for that, whatever else of them hangs on a size: numbers that do
+stand in the text, and tell them apart.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Kernel, names
@@ -16,6 +18,40 @@ from .programs import is_wide
 from .schedule import grid_axes, tiles
 
 EXTENT, LENGTH = "extent", "length"  # the parameters: of the slowest parallel axis, and of a local one
+
+
+class Open(Enum):
+    """Which numbers of a text are parameters.
+
+    BATCHES: the extents of the slowest parallel axis, and of a local one, where nothing else hangs on them.
+    SIZES: every number that comes of sizes: extents, strides, counts of tiles.  Two sizes that are equal are
+    one parameter.  Dividing by what a compiler knows is quicker, and so is a loop whose end it knows.
+    """
+
+    NOTHING, BATCHES, SIZES = range(3)
+
+
+class Numbers:
+    """How a text spells numbers that come of sizes.  values: of those that are parameters, by their names."""
+
+    def __init__(self, opens: Open):
+        self.are_open = opens is Open.SIZES
+        self.values: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+
+    def __call__(self, number: int) -> str:
+        """0 and 1 stand as they are: with them products and sums go away."""
+        return str(number) if -1 <= number <= 1 else self.anyway(number)
+
+    def anyway(self, number: int) -> str:
+        """The same of what is 1 for some sizes and more for others: counts of tiles."""
+        if not self.are_open:
+            return str(number)
+        name = self._names.get(number)
+        if name is None:
+            name = self._names[number] = f"n{len(self._names)}_size"
+            self.values[name] = number
+        return name
 
 
 def opened(kernel: Kernel, schedule: Schedule) -> dict[str, str]:

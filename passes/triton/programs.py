@@ -26,14 +26,16 @@ def place_program(emitter: Emitter) -> None:
         *counted, m, n = counted
         _grouped(emitter, m, n)
     for number, (name, count, tile) in reversed([*enumerate(counted)]):
-        is_open = emitter.is_open and not number  # of the slowest there may be any number
-        place = "pid" if is_open else f"pid % {max(count, 1)}"
+        # of the slowest there may be any number
+        is_open = not number and (emitter.is_open or emitter.size.are_open)
+        size = "" if is_open else emitter.size.anyway(max(count, 1))
+        place = "pid" if is_open else f"pid % {size}"
         if tile is None:
             emitter.line(f"{emitter.at[name]} = {place}")
         else:
             _tile(emitter, tile, f"({place})")
         if not is_open:
-            emitter.line(f"pid = pid // {max(count, 1)}")
+            emitter.line(f"pid = pid // {size}")
 
 
 def _grouped(emitter: Emitter, m: Counted, n: Counted) -> None:
@@ -41,13 +43,13 @@ def _grouped(emitter: Emitter, m: Counted, n: Counted) -> None:
     (_, m_count, m_tile), (_, n_count, n_tile) = m, n
     assert m_tile is not None and n_tile is not None
     together = group(emitter.schedule)
-    width = together * n_count
-    place = emitter.let(f"pid % {m_count * n_count}")
+    width, every = emitter.size(together * n_count), emitter.size(m_count * n_count)
+    place = emitter.let(f"pid % {every}")
     first = emitter.let(f"({place} // {width}) * {together}")
-    height = emitter.let(f"tl.minimum({m_count} - {first}, {together})")
+    height = emitter.let(f"tl.minimum({emitter.size(m_count)} - {first}, {together})")
     _tile(emitter, m_tile, f"({first} + ({place} % {width}) % {height})")
     _tile(emitter, n_tile, f"(({place} % {width}) // {height})")
-    emitter.line(f"pid = pid // {m_count * n_count}")
+    emitter.line(f"pid = pid // {every}")
 
 
 def _tile(emitter: Emitter, tile: Lanes, number: str) -> None:

@@ -31,6 +31,7 @@ from ...passes.pipeline import Options, optimise, to_program
 from ...passes.programs.program import is_on_host
 from ...passes.triton.generate import POINTERS
 from ...passes.triton.launches import Launches
+from ...passes.triton.opening import Open
 from ...passes.triton.target import ANY
 from .. import asked_for
 from ..host_parts import out_of_range
@@ -351,7 +352,7 @@ def compiled(
         ]
         graph = b.finish(list(b.emit(op, operands, attrs).outputs))
     program = to_program(optimise(graph, options), into, ANY, options)
-    return None if any(map(is_on_host, program.steps)) else Executable(program, at, opens=True)
+    return None if any(map(is_on_host, program.steps)) else Executable.of_sizes(program, at, Open.BATCHES)
 
 
 def _operand(b: Builder, kind: Type, order: Order) -> Value:

@@ -28,6 +28,7 @@ from ...passes.programs.host_parts import Check, OnHost, View
 from ...passes.programs.memory_plan import Move, Place
 from ...passes.programs.program import Program
 from ...passes.triton.launches import Launch, Launches, launch_list
+from ...passes.triton.opening import Open
 from ...passes.triton.target import Target
 from ..given import check_apart, check_count, dense
 from ..host_parts import check_of, op_of, out_of_range
@@ -38,6 +39,7 @@ from .arrays import DeviceArray, uploaded
 from .driver import Function, Stream
 from .machine import Machine
 from .machine import machine as machine_of
+from .sizes_met import has_met_many
 
 Given = np.ndarray | DeviceArray
 ORDERING = f"{__package__}.ordering"  # loaded with the first of these ops, which it has kernels for
@@ -73,16 +75,17 @@ class Executable:
     """A program on a device, ready to run; any number of threads may call it.
 
     garbage: a byte to fill results and scratch memory with before each call, so that what is read too early
-    shows.  opens: batches of other sizes are to have the same machine code, which is a little slower.  Raises
-    GraphError, KernelError for a program that can't be compiled for the device, DeviceError
-    where there is none.
+    shows.  opens: which numbers its machine code takes as parameters, which is a little slower.
+
+    Raises GraphError, KernelError for a program that can't be compiled for the device, DeviceError where there
+    is none.
     """
 
     _garbage: int | None = None
 
     def __init__(
         self, program: Program, machine: Machine | None = None, garbage: int | None = None,
-        opens: bool = False,
+        opens: Open = Open.NOTHING,
     ):  # fmt: skip
         self._garbage = garbage
         start = time.perf_counter()
@@ -122,6 +125,20 @@ class Executable:
         )
         self.alone = self._alone()
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+
+    @classmethod
+    def of_sizes(cls, program: Program, machine: Machine, opens: Open = Open.NOTHING) -> Executable:
+        """One for the sizes of a program; where others of its kind had many, by code for all of them.
+
+        opens: at first, and as long as the code that this gives is there already.
+        """
+        start, target = time.perf_counter(), Target.named(machine.target)
+        launches, constants = launch_list(program, target, opens)
+        if not machine.has(launches.codes) and has_met_many(launches):
+            launches, constants = launch_list(program, target, Open.SIZES)
+        made = cls.of_parts(launches, constants, machine)
+        made.statistics.compile_seconds = time.perf_counter() - start
+        return made
 
     # ---- calls
     def __call__(self, *arrays: Given) -> tuple[np.ndarray, ...]:
@@ -369,4 +386,5 @@ def load_program(
     if unpacked is None:
         return None
     launches, constants, _ = unpacked
+    has_met_many(launches)
     return made.of_parts(launches, constants, machine)

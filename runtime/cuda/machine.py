@@ -169,6 +169,10 @@ class Machine:
                 return
             give_back()
 
+    def has(self, codes: Sequence[Code]) -> bool:
+        """Whether all of these are loaded."""
+        return all(code.name in self._functions for code in codes)
+
     def functions(self, codes: Sequence[Code], binaries: Sequence[Binary]) -> list[Function]:
         """The loaded kernels, each once for the device."""
         self.use()

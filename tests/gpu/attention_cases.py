@@ -23,6 +23,7 @@ from lamina.passes.programs.program import Array, Whole
 from lamina.passes.triton.attention import attention_code
 from lamina.passes.triton.attention_tiles import Tile
 from lamina.passes.triton.code import Code
+from lamina.passes.triton.opening import Open
 from lamina.passes.triton.target import Target
 
 DTYPES = {dtype.short: dtype for dtype in ALL}
@@ -34,7 +35,7 @@ class Attention:
     """sizes: queries, keys, width, width of values.  mask: its shape; bools, or numbers if `adds`.
 
     extreme: rows with infinities, NaN, large numbers, and queries that see nothing.  groups: heads of queries
-    that share one of keys and values.  tile: in place of the default.
+    that share one of keys and values.  tile: in place of the default.  opens: which numbers are parameters.
     """
 
     dtype: str
@@ -49,6 +50,7 @@ class Attention:
     precision: str = "ieee"
     groups: int = 1
     tile: Tile | None = None
+    opens: Open = Open.NOTHING
 
     def types(self) -> list[Type]:
         queries, keys, width, out = self.sizes
@@ -129,7 +131,7 @@ class Attention:
         arrays = tuple(None if t is None else Array("x", t.dtype.short, t.shape) for t in types)
         step = Whole(op, attrs, tuple(types), arrays, outputs)
         count = sum(a is not None for a in arrays) + len(outputs)
-        return attention_code(step, (True,) * count, Target.named(self.target), self.tile)
+        return attention_code(step, (True,) * count, Target.named(self.target), self.tile, self.opens)
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -139,6 +141,10 @@ def _wide(array: np.ndarray) -> np.ndarray:
 COPIED = Tile(64, 32, 4, 2, copied=True)
 
 ATTENTIONS = [
+    *(
+        Attention("f32", (2, 4), (40, 50, 16, 20), groups=2, mask=mask, is_causal=causal, opens=Open.SIZES)
+        for mask, causal in ((None, True), ((4, 40, 1), False), ((2, 1, 40, 50), False))
+    ),
     Attention("f32", (2, 3), (37, 45, 24, 24)),
     Attention("f32", (2,), (64, 64, 16, 40), is_causal=True),
     Attention("f32", (), (5, 200, 33, 7), scale=0.3),

@@ -11,6 +11,7 @@ from lamina.ir.kernel import Kernel
 from lamina.passes.schedules.steps import Schedule
 from lamina.passes.triton.code import Code
 from lamina.passes.triton.generate import written
+from lamina.passes.triton.opening import Open
 from lamina.passes.triton.target import Target
 from lamina.runtime.cuda.arrays import DeviceArray, uploaded
 from lamina.runtime.cuda.machine import machine
@@ -32,9 +33,12 @@ def prepare(codes: Iterable[Code], target: str | None = None) -> int:
     return len(codes)
 
 
-def launch(kernel: Kernel, schedule: Schedule, arrays: dict[str, np.ndarray]) -> None:
+def launch(
+    kernel: Kernel, schedule: Schedule, arrays: dict[str, np.ndarray], opens: Open = Open.NOTHING
+) -> None:
     """Run a kernel on the memory of its buffers, which goes there and back with the guards around it."""
-    launch_code(written(kernel, schedule), [arrays[buffer.name] for buffer in kernel.buffers.values()])
+    code = written(kernel, schedule, opens=opens)
+    launch_code(code, [arrays[buffer.name] for buffer in kernel.buffers.values()])
 
 
 def launch_code(code: Code, arrays: Sequence[np.ndarray]) -> None:
@@ -53,8 +57,9 @@ def launch_code(code: Code, arrays: Sequence[np.ndarray]) -> None:
 
     spare = [DeviceArray(device, "u8", (nbytes,)) for nbytes in function.scratch(code.grid)]
     addresses = [address(array) for array in arrays]
+    scratch, profile = (each.address for each in spare)
     device.stream.launch(
-        function, code.grid, *addresses, about=code.name, scratch=spare[0].address, profile=spare[1].address
+        function, code.grid, *addresses, *code.numbers, about=code.name, scratch=scratch, profile=profile
     )
     for key, raw in raws.items():
         if raw.flags.writeable:

@@ -17,8 +17,9 @@ from watched_memory import watch
 from lamina.passes.triton.code import Code
 from lamina.passes.triton.compiler import build
 from lamina.passes.triton.emit import lower
-from lamina.passes.triton.generate import POINTERS
+from lamina.passes.triton.generate import POINTERS, written
 from lamina.passes.triton.names import entry
+from lamina.passes.triton.opening import Open
 from lamina.passes.triton.schedule import grid
 from lamina.passes.triton.spelling import TYPES
 
@@ -31,10 +32,14 @@ def pointer(array: np.ndarray, dtype: str) -> tl.tensor:
     return tl.tensor(TensorHandle(np.array([array.ctypes.data], np.uint64), kind), kind)
 
 
-def launch(kernel, schedule, arrays: dict[str, np.ndarray]) -> None:
+def launch(kernel, schedule, arrays: dict[str, np.ndarray], opens: Open = Open.NOTHING) -> None:
     """Run a kernel's source on the memory of its buffers, and nowhere else: no lane of a tile that is larger
     than what it covers may read there either.
     """
+    if opens is not Open.NOTHING:
+        code = written(kernel, schedule, opens=opens)
+        launch_code(code, [arrays[buffer.name] for buffer in kernel.buffers.values()])
+        return
     watch(lambda: [(array.ctypes.data, array.nbytes) for array in arrays.values() if array.nbytes])
     _run(
         lower(kernel, schedule), entry(kernel.name), grid(kernel, schedule),
@@ -46,11 +51,12 @@ def launch_code(code: Code, arrays: Sequence[np.ndarray]) -> None:
     """Run a code on arrays, and nowhere else."""
     watch(lambda: [(array.ctypes.data, array.nbytes) for array in arrays if array.nbytes])
     names = {text: name for name, text in POINTERS.items()}
-    pointers = [pointer(array, names[kind]) for array, kind in zip(arrays, code.parameters, strict=True)]
-    _run(code.source, code.name, code.grid, pointers)
+    pointers = [pointer(array, names[kind]) for array, kind in zip(arrays, code.parameters, strict=False)]
+    assert len(pointers) + len(code.numbers) == len(code.parameters)
+    _run(code.source, code.name, code.grid, [*pointers, *code.numbers])
 
 
-def _run(source: str, name: str, programs: int, pointers: list) -> None:
+def _run(source: str, name: str, programs: int, arguments: list) -> None:
     if programs:
         with np.errstate(all="ignore"):
-            build(source, name)[(programs,)](*pointers)
+            build(source, name)[(programs,)](*arguments)

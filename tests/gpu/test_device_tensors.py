@@ -12,11 +12,11 @@ import warnings
 
 import numpy as np
 import pytest
-from fake_cuda import Fake, on_fake
+from fake_cuda import Fake, case, missing, on_fake, run_case
 
 import lamina
 import lamina.nn.functional as F
-from lamina import nn, optim
+from lamina import jit, nn, optim
 from lamina.facade import amp
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, DimError
 from lamina.runtime import modes
@@ -247,7 +247,7 @@ def test_batches_of_all_sizes_have_one_machine_code(fake: Fake):
         same(layer(x.cuda()).softmax(-1), beside(x).softmax(-1))
         kinds.append(ran[before:])
     assert all(names == kinds[0] for names in kinds) and len(kinds[0]) == 5
-    # what is no batch stands in the text, and so does one row, whose axis is left out
+    # what is no batch stands in the text at first, and so does one row, whose axis is left out
     for shape in ((33, 13), (1, 12), (0, 12)):
         x = lamina.randn(*shape)
         same((x.cuda() * 2).exp().sum(1), (x * 2).exp().sum(1))
@@ -257,6 +257,32 @@ def test_batches_of_all_sizes_have_one_machine_code(fake: Fake):
         same(nn.functional.avg_pool2d(x.cuda(), 2), nn.functional.avg_pool2d(x, 2))
         same(x.cuda().flip(0), x.flip(0))
         same(x.cuda().cumsum(0), x.cumsum(0))
+
+
+@case
+def grows(fake: Fake) -> None:
+    """Eagerly and traced: behind the fourth length nothing is compiled, but where tiles change."""
+    ran = interpreted(fake)
+    layer = nn.TransformerEncoderLayer(12, 2, 20, 0.0, batch_first=True).cuda()
+    beside = copy.deepcopy(layer).cpu()
+    traced = jit.trace(layer, budget=1e9)  # which records each length
+    for run in (layer, traced):
+        kinds = []
+        for length in (33, 35, 37, 39, 43, 45, 47):
+            x, before = lamina.randn(1, length, 12), len(ran)
+            for _ in range(2):  # a new size is recorded
+                made = run(x.cuda())
+            same(made, beside(x))
+            kinds.append(set(ran[before:]))
+        assert len(kinds[0]) > 8 and kinds[0] != kinds[5]
+        assert kinds[5] == kinds[6] and not kinds[5] - set().union(*kinds[:5])
+    assert traced.counts()["served"] >= 6
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.timeout(600)
+def test_a_text_that_grows_has_one_machine_code(tmp_path):
+    run_case(grows, LAMINA_CACHE_DIR=tmp_path)  # what is on disk counts as met
 
 
 @on_fake()

@@ -1,11 +1,17 @@
-"""Codes whose slowest extent is a parameter: equal for all batches, and only where nothing else differs."""
+"""Codes whose numbers are parameters: equal for all batches, or for all sizes, and only where nothing else
+differs.
+"""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 
 from lamina.ir.kernel import parse, verify
 from lamina.passes.triton.generate import apart_codes
+from lamina.passes.triton.opening import Open
+from lamina.runtime.cuda import sizes_met
 
 ROWS = """
 kernel rows(x: f32[{n},12], b: f32[12]) -> (y: f32[{n},12]) {{
@@ -23,7 +29,7 @@ kernel sums(x: f32[{n},40]) -> (y: f32[{n}]) {{
 
 
 def code(text: str, n: int, value: str = "(x[i, j] + b[j])"):
-    (found,) = apart_codes(verify(parse(text.format(n=n, v=value))), opens=True)
+    (found,) = apart_codes(verify(parse(text.format(n=n, v=value))), opens=Open.BATCHES)
     return found
 
 
@@ -53,3 +59,81 @@ def test_one_row_and_huge_ones_are_no_such_batch():
 def test_codes_are_bound_unless_asked():
     (found,) = apart_codes(verify(parse(ROWS.format(n=33, v="x[i, j]"))))
     assert found.numbers == () and "extent" not in found.source
+
+
+# ---- all sizes
+PRODUCT = """
+kernel product(x: f32[{n},{n}], w: f32[{n},{m}]) -> (y: f32[{n},{m}]) {{
+  parallel i:{n} j:{m}
+  s = sum(k:{n}) (x[i, k] * w[k, j])
+  y[i, j] = s
+}}
+"""
+SOFTMAX = """
+kernel softmax(x: f32[{m},{n}]) -> (y: f32[{m},{n}]) {{
+  parallel i:{m}
+  top = max(k:{n}) x[i, k]
+  total = sum(k:{n}) exp((x[i, k] - top))
+  y[i, k] = (exp((x[i, k] - top)) / total) for k:{n}
+}}
+"""
+TURNED = """
+kernel turned(x: f32[{m},{n},5]) -> (y: f32[5,{n},{m}]) {{
+  parallel i:5 j:{n} k:{m}
+  y[i, j, k] = x[k, j, i]
+}}
+"""
+TAKEN = """
+kernel taken(x: f32[{n},{m}], ids: i64[{m}]) -> (y: f32[{m},{n}]) {{
+  parallel i:{m} j:{n}
+  y[i, j] = x[j, ids[i]]
+}}
+"""
+
+
+def open_code(text: str, n: int, m: int):
+    (found,) = apart_codes(verify(parse(text.format(n=n, m=m))), opens=Open.SIZES)
+    return found
+
+
+@pytest.mark.parametrize("text", [PRODUCT, SOFTMAX, TURNED, TAKEN])
+def test_all_sizes_share_a_text(text):
+    found = [open_code(text, n, 24) for n in (35, 43, 57)]
+    assert len({code.name for code in found}) == len({code.source for code in found}) == 1
+    assert len({code.numbers for code in found}) == 3 and "35" not in found[0].source
+    for code in found:
+        assert len(code.parameters) == code.source.split("def ")[-1].split(")")[0].count(",") + 1
+        assert code.from_json(code.json()) == code
+
+
+def test_sizes_that_happen_to_be_equal_are_another_text():
+    """What is one parameter here is two there: numbers never stand for what they are not."""
+    assert open_code(SOFTMAX, 40, 40).name != open_code(SOFTMAX, 41, 40).name
+
+
+def test_numbers_of_no_size_stay():
+    assert "exp" in open_code(SOFTMAX, 35, 24).source
+    one, two = (verify(parse(ROWS.format(n=33, v=f"(x[i, j] * {by})"))) for by in ("3.0", "4.0"))
+    assert apart_codes(one, opens=Open.SIZES)[0].name != apart_codes(two, opens=Open.SIZES)[0].name
+
+
+def many(*shapes: tuple[int, ...]) -> bool:
+    made = "f32", (*shapes[0][:-1], shapes[1][-1])
+    launches = SimpleNamespace(name="product", params=[("f32", shape) for shape in shapes], results=[made])
+    return sizes_met.has_met_many(launches)
+
+
+def test_what_meets_many_sizes_gets_code_for_all(monkeypatch):
+    monkeypatch.setattr(sizes_met, "_met", {})
+    assert [many((n, 96), (96, 32)) for n in range(10, 15)] == [False] * 3 + [True] * 2
+    assert not many((3, 8), (8, 5))  # a product of other sizes has its own
+    found = [many((n, n + 1), (n + 1, n + 2)) for n in range(20, 40)]  # all change at once
+    assert not found[0] and found[-1]
+
+
+def test_what_is_met_is_forgotten_before_it_is_much(monkeypatch):
+    monkeypatch.setattr(sizes_met, "_met", {})
+    monkeypatch.setattr(sizes_met, "KEPT", 30)
+    for n in range(2, 60):
+        many((n, n + 1), (n + 1, n + 2))
+    assert len(sizes_met._met) < 50

@@ -9,8 +9,8 @@
 
 They run in Triton's interpreter; with `--device` in front compiled, on this machine's NVIDIA GPU; and with
 `--compile sm_90` they are compiled into the cache and not run, for a machine that has the GPU.  The other
-side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges it, and by
-its SCHEDULES.
+side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges it, families
+by their SCHEDULES and with sizes as parameters, too.
 """
 
 import sys
@@ -44,7 +44,8 @@ from lamina.passes.schedules.steps import Schedule
 from lamina.passes.schedules.steps import parse as parse_schedule
 from lamina.passes.triton.code import Code
 from lamina.passes.triton.defaults import default_schedule
-from lamina.passes.triton.generate import written
+from lamina.passes.triton.generate import without_descriptors, written
+from lamina.passes.triton.opening import Open
 
 # A GPU's multiply-add rounds once where NumPy rounds twice.  A mean that is taken from elements which are all
 # alike leaves that rounding, and a root of the variance's epsilon makes it 300 times
@@ -69,18 +70,21 @@ def error(kernel, got: np.ndarray, want: np.ndarray, terms: int) -> float:
     return float(np.abs(got - want)[differs].max(initial=0.0) / ((terms + 16) * EPS[name] * scale))
 
 
-Launched = list[tuple[Kernel, Schedule]]  # one after another, on the same buffers
+Launched = list[tuple[Kernel, Schedule, Open]]  # one after another, on the same buffers
 
 
 def ways(label: str, kernel: Kernel) -> Iterator[tuple[Kernel, Launched]]:
     """The forms of a kernel, and what is launched for it."""
-    for form in (kernel, canonical(collapsed(kernel))):
-        yield form, [(form, default_schedule(form))]
+    form = canonical(collapsed(kernel))
+    yield kernel, [(kernel, default_schedule(kernel), Open.NOTHING)]
+    yield form, [(form, default_schedule(form), Open.NOTHING)]
+    if label in FAMILIES:
+        yield form, [(form, without_descriptors(default_schedule(form)), Open.SIZES)]
     remainders = apart(prove(kernel))
     if len(remainders) > 1:
-        yield kernel, [(part, default_schedule(part)) for part in remainders]
+        yield kernel, [(part, default_schedule(part), Open.NOTHING) for part in remainders]
     for text in SCHEDULES.get(label, ()):
-        yield kernel, [(kernel, parse_schedule(text))]
+        yield kernel, [(kernel, parse_schedule(text), Open.NOTHING)]
 
 
 def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
@@ -101,8 +105,8 @@ def compare(label: str, kernel, arrays: list[np.ndarray]) -> bool:
 
 
 def launch_each(launched: Launched, arrays: dict[str, np.ndarray]) -> None:
-    for kernel, schedule in launched:
-        launch(kernel, schedule, arrays)
+    for kernel, schedule, opens in launched:
+        launch(kernel, schedule, arrays, opens)
 
 
 def families(names: list[str]):
@@ -206,10 +210,10 @@ def main(what: str, *words: str) -> int:
             codes = [*attention_codes()]
         else:
             codes = [
-                written(*piece)
+                written(kernel, schedule, opens=opens)
                 for label, make in work_of(*words)
                 for _, launched in ways(label, make()[0])
-                for piece in launched
+                for kernel, schedule, opens in launched
             ]
         count = prepare(codes, target)
         print(f"{count} kernels for {target}")
