@@ -18,8 +18,8 @@ from .defaults import SQUARE, default_schedule
 from .emit import lower
 from .names import entry
 from .opening import Numbers, Open, opened, width
-from .schedule import check_bound, dotted, grid, num_stages, num_warps, points, precision
 from .programs import NARROW
+from .schedule import check_bound, dotted, grid, num_stages, num_warps, points, precision
 from .target import ANY, Target
 
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}

@@ -77,8 +77,8 @@ class Executable:
     garbage: a byte to fill results and scratch memory with before each call, so that what is read too early
     shows.  opens: which numbers its machine code takes as parameters, which is a little slower.
 
-    Raises GraphError, KernelError for a program that can't be compiled for the device, DeviceError where there
-    is none.
+    Raises GraphError, KernelError for a program that can't be compiled for the device, DeviceError where
+    there is none.
     """
 
     _garbage: int | None = None

@@ -9,8 +9,8 @@
 
 They run in Triton's interpreter; with `--device` in front compiled, on this machine's NVIDIA GPU; and with
 `--compile sm_90` they are compiled into the cache and not run, for a machine that has the GPU.  The other
-side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges it, families
-by their SCHEDULES and with sizes as parameters, too.
+side is the kernel interpreter, in NumPy.  Each kernel runs as it stands and as `generate` arranges it,
+families by their SCHEDULES and with sizes as parameters, too.
 """
 
 import sys
