@@ -1,8 +1,9 @@
-"""What a cubin says of its kernels: where each parameter of one lies, and whose assembler made it.
+"""What a cubin says of its kernels: where each parameter of one lies, what it needs, whose assembler made it.
 
 A cubin is an ELF file.  Its section `.nv.info.<kernel>` is a row of entries: a byte of form, a byte of kind,
 two bytes of value, which for one form are the length of a longer value that follows.  One kind below
 describes one parameter, ptxas writes one for each; another the block that the kernel must be launched in.
+`.nv.info` is such a row too: of registers and stacks, each with the number of its function's symbol.
 From the eighth version of the format on a note says, in words, whose assembler made it.
 
 Nothing but Python is needed: exported models carry this text (`jit/artifact.py`).
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ...ir.errors import DeviceError
 from .image import Image, Kind
@@ -22,6 +24,9 @@ _KIND = Kind("a cubin", "CUDA", 190)  # EM_CUDA
 _SIZED = 4  # the form whose value has a length of its own
 _KPARAM_INFO = 0x17
 _REQNTID = 0x10  # the threads of a block along x, y and z
+_REGCOUNT, _MIN_STACK_SIZE = 0x2F, 0x12  # of a function: its symbol, and how much
+_SYMBOL = struct.Struct("<IBBHQQ")  # where its name begins, type and binding, …
+_FUNCTION = 2
 _VERSION, _NEWER = 8, 8  # where the format's version stands; from which on the architecture is elsewhere
 _ASSEMBLER = ".note.nv.tkinfo"
 _RELEASE = re.compile(rb"release (\d+)\.(\d+)")
@@ -58,6 +63,45 @@ def block(cubin: bytes, kernel: str) -> tuple[int, int, int] | None:
     return None
 
 
+class Needs(NamedTuple):
+    """What a kernel takes of a GPU.
+
+    registers: of each thread.  stack: bytes of each thread, for what no register holds; its functions' are in
+    it.  shared: bytes of a block beside what a launch asks for; from sm_90 on the driver's own are in it.
+    """
+
+    registers: int
+    stack: int
+    shared: int
+
+
+def needs(cubin: bytes, kernel: str) -> Needs:
+    """Raises DeviceError as `parameters` does, and where it says nothing of registers or stack."""
+    image = Image(cubin, _KIND)
+    _entries(image, kernel)  # is it there?
+    own, found = _symbol(image, kernel), {}
+    for kind, value in _rows(image, image.section(".nv.info") or b""):
+        if kind in (_REGCOUNT, _MIN_STACK_SIZE):
+            symbol, count = struct.unpack("<II", image.part(value, 0, 8))
+            if symbol == own:
+                found[kind] = count
+    if len(found) < 2:
+        raise DeviceError(
+            f"a cubin says how many registers and bytes of stack {kernel} needs", "this one not"
+        )
+    return Needs(found[_REGCOUNT], found[_MIN_STACK_SIZE], image.size(f".nv.shared.{kernel}"))
+
+
+def _symbol(image: Image, function: str) -> int | None:
+    """The number of a function's symbol."""
+    symbols, names = (image.section(name) or b"" for name in (".symtab", ".strtab"))
+    for number in range(len(symbols) // _SYMBOL.size):
+        at, kind, *_ = _SYMBOL.unpack_from(symbols, number * _SYMBOL.size)
+        if kind & 15 == _FUNCTION and names.startswith(function.encode() + b"\0", at):
+            return number
+    return None
+
+
 def architecture(cubin: bytes) -> int:
     """What it is compiled for: 90 for sm_90.  Raises DeviceError for bytes that are no cubin."""
     flags = Image(cubin, _KIND).flags
@@ -69,6 +113,10 @@ def _entries(image: Image, kernel: str) -> Iterator[tuple[int, bytes]]:
     table = image.section(f".nv.info.{kernel}")
     if table is None:
         raise DeviceError(f"the cubin has no kernel {kernel}")
+    return _rows(image, table)
+
+
+def _rows(image: Image, table: bytes) -> Iterator[tuple[int, bytes]]:
     place = 0
     while place < len(table):
         form, kind, length = struct.unpack("<BBH", image.part(table, place, 4))

@@ -58,12 +58,14 @@ class Image:
             kind, _, start, _, _, size, _, _ = _SEGMENT.unpack(self.part(self._data, at, _SEGMENT.size))
             yield kind, *self._within(start, size)
 
-    def _rows_of_sections(self) -> Iterator[tuple[int, int, int]]:
-        """Where the name of each section begins among names, where it begins itself, and its size."""
+    def _rows_of_sections(self) -> Iterator[tuple[int, int, int, int]]:
+        """Where the name of each section begins among names, where it begins itself, and its size in the file
+        and in memory.
+        """
         for k in range(self._section_count):
             row = self.part(self._data, self._sections_at + _SECTION.size * k, _SECTION.size)
             name, kind, _, _, start, size, *_ = _SECTION.unpack(row)
-            yield (name, 0, 0) if kind == _NOBITS else (name, *self._within(start, size))
+            yield (name, 0, 0, size) if kind == _NOBITS else (name, *self._within(start, size), size)
 
     def _within(self, start: int, size: int) -> tuple[int, int]:
         if start + size > len(self._data):
@@ -76,12 +78,18 @@ class Image:
 
     def section(self, name: str) -> bytes | None:
         """The bytes of the first section of that name."""
-        _, start, size = self._sections[self._strings]
+        row = self._row(name)
+        return row and self._data[row[1] : row[1] + row[2]]
+
+    def size(self, name: str) -> int:
+        """The bytes that the first section of that name has in memory, which the file need not hold."""
+        row = self._row(name)
+        return row[3] if row else 0
+
+    def _row(self, name: str) -> tuple[int, int, int, int] | None:
+        _, start, size, _ = self._sections[self._strings]
         names, wanted = self._data[start : start + size], name.encode() + b"\0"
-        for at, start, size in self._sections:
-            if names.startswith(wanted, at):
-                return self._data[start : start + size]
-        return None
+        return next((row for row in self._sections if names.startswith(wanted, row[0])), None)
 
     def part(self, data: bytes, start: int, size: int) -> bytes:
         """So many bytes of some of the file's from a place on.  Raises DeviceError where they end before."""

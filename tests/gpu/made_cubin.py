@@ -36,19 +36,40 @@ def note(toolkit: str) -> bytes:
     return struct.pack("<III", 12, len(text), 2000) + b"NVIDIA Corp\0" + text
 
 
-def cubin(tables: dict[str, bytes], toolkit: str = "", architecture: int = 90) -> bytes:
+def needed(needs: dict[str, tuple[int, int, int]]) -> list[tuple[str, int, bytes]]:
+    """The sections that say registers, stack and shared memory of each function, as ptxas has them."""
+    names, symbols, rows = b"\0", struct.pack("<IBBHQQ", 0, 3, 0, 0, 0, 0), b""
+    for number, (name, (registers, stack, _)) in enumerate(needs.items(), 1):
+        symbols += struct.pack("<IBBHQQ", len(names), 0x12, 0x10, number, 0, 8)
+        names += name.encode() + b"\0"
+        rows += entry(0x11, struct.pack("<II", number, stack)) + entry(
+            0x12, struct.pack("<II", number, stack)
+        )
+        rows = entry(0x2F, struct.pack("<II", number, registers)) + rows
+    shared = [(f".nv.shared.{name}", 8, bytes(size)) for name, (_, _, size) in needs.items()]
+    return [(".nv.info", 0x70000000, rows), (".symtab", 2, symbols), (".strtab", 3, names), *shared]
+
+
+def cubin(
+    tables: dict[str, bytes],
+    toolkit: str = "",
+    architecture: int = 90,
+    needs: dict[str, tuple[int, int, int]] | None = None,
+) -> bytes:
     """An ELF file for CUDA with the section `.nv.info.<kernel>` for each table.
 
-    toolkit: the CUDA of its assembler, as "13.4"; without it the file says nothing of that.
+    toolkit: the CUDA of its assembler, as "13.4"; without it the file says nothing of that.  needs: of
+    functions, as of `needed`.
     """
     sections = [("", 0, b""), *((f".nv.info.{name}", 0x70000000, data) for name, data in tables.items())]
     sections += [(".note.nv.tkinfo", 7, note(toolkit))] if toolkit else []
+    sections += needed(needs) if needs else []
     names = b"".join(name.encode() + b"\0" for name, _, _ in sections) + b".shstrtab\0"
     sections.append((".shstrtab", 3, names))
     body, rows, at = b"", b"", 0
     for name, kind, data in sections:
         rows += struct.pack("<IIQQQQIIQQ", at, kind, 0, 0, 64 + len(body), len(data), 0, 0, 1, 0)
-        at, body = at + len(name) + 1, body + data
+        at, body = at + len(name) + 1, body + data * (kind != 8)  # what is 0 at the start is not in the file
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     count = len(sections)
     head = struct.pack(

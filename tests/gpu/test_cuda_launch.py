@@ -159,6 +159,21 @@ def test_an_unknown_kernel_is_named():
             cubin.parameters(data, name)
 
 
+NEEDS = {"other": (255, 16, 4096), "k": (90, 0, 1 << 20), "k2": (32, 8, 0)}
+
+
+def test_what_a_kernel_needs_is_read():
+    tables = {name: table(pointers(1)) for name in NEEDS}
+    data = made_cubin(tables, needs={"a function of it": (24, 0, 0), **NEEDS})
+    assert {name: cubin.needs(data, name) for name in NEEDS} == NEEDS
+    assert len(data) < 4096  # shared memory is not in the file
+    with pytest.raises(DeviceError, match="the cubin has no kernel k3"):
+        cubin.needs(data, "k3")
+    for nothing in (None, {"k2": (1, 2, 3)}):  # no word of k
+        with pytest.raises(DeviceError, match="how many registers and bytes of stack k needs"):
+            cubin.needs(made_cubin({"k": table(pointers(1))}, needs=nothing), "k")
+
+
 def test_a_table_with_gaps_is_refused():
     rows = entry(0x17, struct.pack("<IHHI", 0, 0, 0, 8 << 18)) + entry(
         0x17, struct.pack("<IHHI", 0, 2, 16, 8 << 18)
@@ -195,23 +210,30 @@ def test_segments_have_to_be_there():
 
 
 def read_or_refuse(data: bytes, name: str) -> bool:
-    """Whether it was read; DeviceError is the only other thing that may happen."""
-    try:
-        cubin.parameters(data, name)
-    except DeviceError:
-        return False
-    return True
+    """Whether all of it was read; DeviceError is the only other thing that may happen."""
+    found = []
+    for read in (cubin.parameters, cubin.needs):
+        try:
+            read(data, name)
+        except DeviceError:
+            continue
+        found.append(read)
+    return found == [cubin.parameters, cubin.needs]
+
+
+def whole() -> bytes:
+    return made_cubin({"kernel": table(pointers(2))}, needs={"kernel": (90, 16, 1024)})
 
 
 def test_every_truncation_is_refused():
-    data = made_cubin({"kernel": table(pointers(2))})
+    data = whole()
     assert read_or_refuse(data, "kernel")
     assert not any(read_or_refuse(data[:n], "kernel") for n in range(len(data)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8))
 def test_changed_bytes_are_read_or_refused(changes):
-    data = bytearray(made_cubin({"kernel": table(pointers(2))}))
+    data = bytearray(whole())
     for place, byte in changes:
         data[place % len(data)] = byte
     read_or_refuse(bytes(data), "kernel")
@@ -221,6 +243,10 @@ def test_changed_bytes_are_read_or_refused(changes):
 def test_any_bytes_are_read_or_refused(data):
     assert not read_or_refuse(data, "kernel")
     read_or_refuse(made_cubin({"kernel": data}), "kernel")
+    sections = [(".nv.info", 0x70000000, data), (".symtab", 2, data), (".strtab", 3, b"\0kernel\0")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("made_cubin.needed", lambda needs: sections)
+        read_or_refuse(made_cubin({"kernel": table(())}, needs=NEEDS), "kernel")
 
 
 # ---- what the compiler makes
@@ -249,6 +275,8 @@ def test_layout_is_the_compilers(kernels, target):
     seen = set()
     for code, name, types in listed(kernels, target):
         assert cubin.parameters(code, name) == layout(types)
+        registers, stack, _ = cubin.needs(code, name)
+        assert 1 <= registers <= 64 and stack == 0
         check_layout(name, types, cubin.parameters(code, name))
         with pytest.raises(DeviceError, match="the compiled kernel's parameters lie where"):
             check_layout(name, (*types, "i8"), cubin.parameters(code, name))

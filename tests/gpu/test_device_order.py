@@ -4,7 +4,6 @@ driver, machine code that holds all in registers.
 
 from __future__ import annotations
 
-import struct
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,6 @@ from lamina.passes.triton import order_text as text
 from lamina.passes.triton.code import Code
 from lamina.passes.triton.target import Target
 from lamina.runtime.cuda import cubin, hsaco
-from lamina.runtime.cuda.image import Image
 
 DTYPES = {
     "bool": lamina.bool, "i8": lamina.int8, "u8": lamina.uint8, "i16": lamina.int16, "i32": lamina.int32,
@@ -26,7 +24,6 @@ DTYPES = {
     "f64": lamina.float64,
 }  # fmt: skip
 ROW = text.LONG  # the longest that one launch sorts
-FRAME_SIZE = 0x11  # what a cubin says of a kernel's stack, which registers that don't suffice are spilt to
 
 
 class Counted:
@@ -307,19 +304,6 @@ def codes() -> dict[str, Code]:
     return {code.name: code for code in made}
 
 
-def frame_size(code: bytes) -> int:
-    """Bytes of stack of the one kernel in a cubin."""
-    table, at = Image(code, cubin._KIND).section(".nv.info"), 0
-    assert table is not None
-    while at < len(table):
-        form, kind, length = struct.unpack_from("<BBH", table, at)
-        at += 4
-        if (form, kind) == (4, FRAME_SIZE):
-            return struct.unpack_from("<II", table, at)[1]
-        at += length if form == 4 else 0
-    raise AssertionError("the cubin says nothing of its kernels' stacks")
-
-
 @pytest.mark.timeout(600)
 def test_order_kernels_compile_and_spill_nothing(of_the_day):
     pytest.importorskip("triton", reason="Triton is not installed: the extra gpu has it")
@@ -330,7 +314,10 @@ def test_order_kernels_compile_and_spill_nothing(of_the_day):
     for turn, code in of_the_day(enumerate(every.values()), 7):
         for target in ("sm_90", ("sm_80", "sm_100", "gfx942")[turn % 3]):
             made = compile_code(code, Target.named(target))
-            spilt = hsaco.kernel(made.code, made.name).spills if target[0] == "g" else frame_size(made.code)
+            if target[0] == "g":
+                spilt = hsaco.kernel(made.code, made.name).spills
+            else:
+                spilt = cubin.needs(made.code, made.name).stack
             assert spilt == 0, (code.name, target)
             assert made.shared <= 48 << 10 and not made.global_scratch[0]
 
