@@ -76,10 +76,11 @@ class Needs(NamedTuple):
 
 
 def needs(cubin: bytes, kernel: str) -> Needs:
-    """Raises DeviceError as `parameters` does, and where it says nothing of registers or stack."""
+    """What a kernel takes.  Raises DeviceError as `parameters` does, and where it says nothing of that."""
     image = Image(cubin, _KIND)
     _entries(image, kernel)  # is it there?
-    own, found = _symbol(image, kernel), {}
+    own = _symbol(image, kernel)
+    found: dict[int, int] = {}
     for kind, value in _rows(image, image.section(".nv.info") or b""):
         if kind in (_REGCOUNT, _MIN_STACK_SIZE):
             symbol, count = struct.unpack("<II", image.part(value, 0, 8))
