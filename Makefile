@@ -46,7 +46,8 @@ peers: $(VENV)/.with-dev $(VENV)/.with-peer-torch
 gpu: $(VENV)/.with-dev $(VENV)/.with-gpu $(VENV)/.with-triton-$(OLDEST_TRITON)
 	$(PYTEST) --require-passed tests/gpu
 	PYTHONPATH=$(VENV)/triton-$(OLDEST_TRITON) $(PYTEST) --require-passed \
-	    tests/gpu/test_triton_compiler.py tests/gpu/test_triton_families.py tests/gpu/test_cuda_compiled.py
+	    tests/gpu/test_triton_compiler.py tests/gpu/test_triton_families.py tests/gpu/test_cuda_compiled.py \
+	    tests/gpu/test_cuda_kernels.py tests/gpu/test_cuda_model.py
 
 lint: $(VENV)/.with-dev
 	$(VENV)/bin/ruff check .

@@ -2,14 +2,17 @@
 
     python benchmarks/gpu.py [--only matmul] [--seconds 0.5] [--minutes 8] [--write]
     python benchmarks/gpu.py --compile sm_90
+    python benchmarks/gpu.py --predict h200
 
 Every case is first run at a small, ragged size and compared with the records' references in float64; a random
 one bit by bit in its own type.  Then it takes turns with torch's eager mode at full size, in one process on
 one device, each once untimed before it is timed; the two results are compared as well.  Times are those
 between two events on the device's stream, so a call shorter than its launch from Python shows what the launch
-costs.  What is read again and fits in the L2 comes from there, for both.
+costs.  What is read again and fits in the L2 comes from there, for both.  "model": what gpu_model.py predicts
+of the compiled kernels, where it knows the device; a measurement beats it.
 
---compile only puts the kernels into the cache, on a machine without the GPU that they are for.  --write puts
+--compile only puts the kernels into the cache, on a machine without the GPU that they are for.  --predict
+prints the model's column alone, there too.  --write puts
 the table into benchmarks/results/gpu.txt.  The exit status is 1 if a result was wrong or a case
 failed, and 2 if there is no device.
 """
@@ -31,6 +34,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 from contest import RESULTS, Time, where
+from gpu_model import DEVICES, device_of, seconds_of
 
 import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import ALL, float16, float32, float64
@@ -714,17 +718,28 @@ def compile_ahead(case: Case, compiler: Compiler) -> None:
         add(program_of(case, graph_of(case, operands), arrays, add)[0])
 
 
+def program_ahead(case: Case) -> Program:
+    """What is run at every call at full size, for a machine that is not here."""
+
+    def nothing(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [np.broadcast_to(np.zeros((), NUMPY[x.dtype]), x.shape) for x in program.results]
+
+    arrays = [np.broadcast_to(np.zeros((), NUMPY[o.dtype]), o.shape) for o in case.operands]
+    return program_of(case, graph_of(case, case.operands), arrays, nothing)[0]
+
+
 # ---- the table
 
 
 @dataclass
 class Row:
-    """What came out of a case; `wrong` says what was wrong with it."""
+    """What came out of a case; `wrong` says what was wrong with it.  predicted: seconds."""
 
     case: Case
     times: dict[str, Time] = field(default_factory=dict)
     error: float = math.nan
     wrong: str = ""
+    predicted: float | None = None
 
     def __str__(self) -> str:
         if self.wrong:
@@ -733,6 +748,8 @@ class Row:
         for name in ("lamina", "torch"):
             t = self.times.get(name)
             cells += f"{t.least * 1e6:>12.1f}{t.median * 1e6:>12.1f}" if t else f"{'-':>12}{'-':>12}"
+            if name == "lamina":
+                cells += f"{'-':>12}" if self.predicted is None else f"{self.predicted * 1e6:>12.1f}"
         mine = self.times["lamina"].least
         rate = self.case.work / mine / (1e9 if self.case.moves else 1e12)
         ahead = f"{self.times['torch'].least / mine:>8.2f}x" if "torch" in self.times else ""
@@ -743,8 +760,8 @@ class Row:
 
 
 HEADER = (
-    f"  {'':<38}{'lamina us':>12}{'median':>12}{'torch us':>12}{'median':>12}{'rate':>15}{'error':>10}"
-    f"{'ahead':>9}"
+    f"  {'':<38}{'lamina us':>12}{'median':>12}{'model us':>12}{'torch us':>12}{'median':>12}{'rate':>15}"
+    f"{'error':>10}{'ahead':>9}"
 )
 
 
@@ -757,6 +774,9 @@ def measured(case: Case, machine: Machine, seconds: float, by_compiler: bool = F
         program, given = program_of(
             case, graph_of(case, case.operands), arrays, lambda p, a: Executable(p, machine)(*a)
         )
+        device, target = device_of(machine.device.name), Target.named(machine.target)
+        if device is not None:
+            row.predicted, _ = seconds_of(program, target, device)
         resident = Resident(machine, program, given)
         contenders: dict[str, Contender] = {"lamina": Ours(resident, machine)}
         peer = theirs(case, arrays)
@@ -811,6 +831,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="no case begins later")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--compile", metavar="TARGET", help="compile for it, and measure nothing")
+    parser.add_argument("--predict", choices=DEVICES, help="what the model says of it, and measure nothing")
     parser.add_argument("--case", default="", help="those whose names have this in them")
     parser.add_argument("--compiled", action="store_true", help="steps beside torch.compile's too")
     options = parser.parse_args()
@@ -821,6 +842,16 @@ def main() -> int:
                     if options.case in case.name:
                         compile_ahead(case, compiler)
             print(f"{len(compiler.binaries())} kernels for {options.compile}")
+        return 0
+    if options.predict:
+        for section in options.only or SECTIONS:
+            print(section)
+            for case in SECTIONS[section]():
+                if options.case in case.name:
+                    seconds, _ = seconds_of(
+                        program_ahead(case), Target.named("sm_90"), DEVICES[options.predict]
+                    )
+                    print(f"  {case.name:<50}{seconds * 1e6:>12.1f} us", flush=True)
         return 0
     until = time.monotonic() + 60 * options.minutes
     try:
