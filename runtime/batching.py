@@ -318,9 +318,9 @@ def _norm(call: Call) -> Any:
 # ---- what stands in front is a batch already ---------------------------------------------------------------
 @rule(
     "tril", "triu", "linalg_cholesky", "linalg_det", "linalg_inv", "linalg_slogdet", "linalg_eigh",
-    "linalg_qr", "linalg_svd", "cholesky_inverse", "linalg_eig", "linalg_lu_factor",
+    "linalg_qr", "linalg_svd", "cholesky_inverse", "cholesky_parts", "linalg_eig", "linalg_lu_factor",
     "linalg_matrix_exp", "pseudo_inverse",
-    "geqrf", "ldl_parts", "indefinite_minor", "pivoted_order", "real", "imag", "view_as_real",
+    "geqrf", "ldl_parts", "pivoted_order", "real", "imag", "view_as_real",
     "view_as_complex", "pairs_to_complex", "gru_gates", "lstm_gates", "max_pool_grad", "pick_at", "spread_at",
     "all_reduce", "reduce", "broadcast", "permute_ranks",
 )  # fmt: skip

@@ -23,7 +23,14 @@ from .decompose import check_matrix
 from .equations import linalg_solve_triangular
 from .extremum import argmax
 from .join import cat
-from .linalg import check_square, linalg_cholesky, linalg_inv, linalg_solve, spread
+from .linalg import (
+    bind_cholesky,
+    check_square,
+    grad_cholesky,
+    solve_matrix,
+    solved,
+    spread,
+)
 from .matmul import matmul
 from .rearrange import diag_embed, tril, triu
 from .reduce import any as any_true
@@ -304,34 +311,68 @@ class Solution(NamedTuple):
     info: Any
 
 
-def _reference_definite(input: np.ndarray) -> np.ndarray:
-    out = np.zeros(input.shape[:-2], np.int32)
-    for at in np.ndindex(*out.shape):
-        for k in range(1, input.shape[-1] + 1):
-            try:
-                np.linalg.cholesky(input[at][:k, :k])
-            except np.linalg.LinAlgError:
-                out[at] = k
-                break
-    return out
+def _reference_parts(input: np.ndarray, *, upper: bool) -> tuple[np.ndarray, np.ndarray]:
+    lower, info = input.mT.conj() if upper else input, np.zeros(input.shape[:-2], np.int32)
+    try:
+        low = np.linalg.cholesky(lower)
+    except np.linalg.LinAlgError:
+        low = np.full_like(lower, np.nan)
+        for at in np.ndindex(*info.shape):
+            info[at] = _indefinite_minor(lower[at])
+            if not info[at]:
+                low[at] = np.linalg.cholesky(lower[at])
+    return np.ascontiguousarray(low.mT.conj() if upper else low), info
 
 
-def _infer_definite(input: Type) -> Type:
+def _indefinite_minor(a: np.ndarray) -> int:
+    """The order of the first leading minor that is not positive-definite, 0 where all are."""
+    least, most = 0, len(a) + 1  # so many rows are, and so many are not, or there are not so many
+    while most - least > 1:
+        k = (least + most) // 2
+        try:
+            np.linalg.cholesky(a[:k, :k])
+            least = k
+        except np.linalg.LinAlgError:
+            most = k
+    return most if most <= len(a) else 0
+
+
+def _infer_parts(input: Type, *, upper: bool) -> tuple[Type, Type]:
     check_square("linalg_cholesky_ex(input)", input)
-    return input.with_shape(input.shape[:-2]).with_dtype(int32)
+    return input, input.with_shape(input.shape[:-2]).with_dtype(int32)
 
 
-indefinite_minor = define(
-    "indefinite_minor",
-    reference=_reference_definite,
-    infer=_infer_definite,
-    complex="analytic",
+def _vjp_parts(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
+    """linalg_cholesky's, and 0 where a matrix failed."""
+    (factor, info), (g, _) = saved, cotangents
+    if g is None:
+        return (None,)
+    fine = spread(eq(info, 0))
+    found = grad_cholesky(where(fine, g, 0.0), _harmless(factor, info), attrs["upper"])
+    return (where(fine, found, 0.0),)
+
+
+cholesky_parts = define(
+    "cholesky_parts",
+    bind=bind_cholesky,
+    reference=_reference_parts,
+    infer=_infer_parts,
+    outputs=("L", "info"),
+    vjp=_vjp_parts,
+    complex="stated",
+    saves=("L", "info"),
     lower=LAPACK,
-    samples=lambda: [sample((0, 0)), sample((1, 1)), sample((2, 2)), sample((2, 3, 3))],
+    samples=lambda: [
+        sample((0, 0)),
+        sample(Operand((1, 1), 0.5, 2.0)),
+        sample(Operand((2, 1, 1), 0.5, 2.0), upper=True),
+        sample((2, 3, 3), differentiable=False),
+    ],
     inapplicable=MATRIX,
     dtypes="float",
     method=False,
-    doc="Give the order of the first leading minor that is not positive-definite, 0 where all are.",
+    doc="Factor as linalg_cholesky, and give the order of the first leading minor that is not "
+    "positive-definite (int32, 0: none): of such a matrix the factor is NaN.  One triangle is read alone.",
 )
 
 
@@ -340,32 +381,29 @@ def _harmless(A: Any, info: Any) -> Any:
     return where(spread(eq(info, 0)), A, identity_like(A))
 
 
-def _or_nan(x: Any, info: Any) -> Any:
-    return where(spread(eq(info, 0)), x, float("nan"))
-
-
 @composite(method=False)
 def linalg_cholesky_ex(input, *, upper=False, check_errors=False):
     """Factor as linalg_cholesky, and tell which leading minor is not positive-definite (int32, 0: none).
 
     Where one is not, the factor is NaN.
     """
-    info = _checked("linalg_cholesky_ex", indefinite_minor(input), check_errors)
-    return Cholesky(_or_nan(linalg_cholesky(_harmless(input, info), upper=upper), info), info)
+    factor, info = cholesky_parts(input, upper=upper)
+    return Cholesky(factor, _checked("linalg_cholesky_ex", info, check_errors))
 
 
 @composite(method=False)
 def linalg_inv_ex(A, *, check_errors=False):
     """Invert as linalg_inv, or tell by int32 which place of U's diagonal is zero (0: none), and give NaN."""
     info = _checked("linalg_inv_ex", _first_zero(linalg_lu_factor(A)[0]), check_errors)
-    return Inverse(_or_nan(linalg_inv(_harmless(A, info)), info), info)
+    inverse = solve_matrix(_harmless(A, info), identity_like(A), True)
+    return Inverse(where(spread(eq(info, 0)), inverse, float("nan")), info)
 
 
 @composite(method=False)
 def linalg_solve_ex(A, B, *, left=True, check_errors=False):
     """Solve as linalg_solve, or tell by int32 which place of U's diagonal is zero (0: none), and give NaN."""
     info = _checked("linalg_solve_ex", _first_zero(linalg_lu_factor(A)[0]), check_errors)
-    found = linalg_solve(_harmless(A, info), B, left=left)
+    found = solved(_harmless(A, info), B, left, True)
     vector = found.ndim < A.ndim
     wanted = unsqueeze(info, -1) if vector else spread(info)
     return Solution(where(eq(wanted, 0), found, float("nan")), info)

@@ -52,8 +52,12 @@ def factored(op: str, routine: Callable, *operands: np.ndarray) -> Any:
     try:
         return routine(*operands)
     except np.linalg.LinAlgError as error:
-        said = str(error)
-        raise LinAlgError(f"{op}: {_SAID.get(said, said.lower())}") from None
+        raise LinAlgError(f"{op}: {said_of(str(error))}") from None
+
+
+def said_of(said: str) -> str:
+    """What an error says where NumPy says that of a matrix."""
+    return _SAID.get(said, said.lower())
 
 
 def spread(g: Any) -> Any:
@@ -142,7 +146,16 @@ linalg_slogdet = define(
 # ---- equations
 
 
-def infer_solve(A: Type, B: Type) -> Type:
+def bind_solve(A, B, regular=False):
+    """Solve A @ X = B.
+
+    regular: each A is known to be, so on a device nobody waits to see whether it is.
+    Shapes: [..., n, n], [..., n, k] -> [..., n, k].  Raises ShapeError, LinAlgError if A is singular.
+    """
+    return (A, B), {"regular": bool(regular)}
+
+
+def infer_solve(A: Type, B: Type, *, regular: bool = False) -> Type:
     dtype = matrix_dtype("linalg_solve(A, B)", A=A, B=B)
     check_square("linalg_solve(A, B)", A, "A")
     if B.ndim < 2 or not same(B.shape[-2], A.shape[-1]):
@@ -154,11 +167,12 @@ def infer_solve(A: Type, B: Type) -> Type:
 solve_matrix = define(
     "solve_matrix",
     complex="analytic",
-    reference=lambda A, B: factored("linalg_solve", np.linalg.solve, A, B),
+    bind=bind_solve,
+    reference=lambda A, B, *, regular: factored("linalg_solve", np.linalg.solve, A, B),
     infer=infer_solve,
-    grad=(
-        lambda g, A, out: -(solve_matrix(A.mT, g) @ out.mT),
-        lambda g, A: solve_matrix(A.mT, g),
+    grad=(  # who asks for it has solved with A before
+        lambda g, A, out, regular: -(solve_matrix(A.mT, g, True) @ out.mT),
+        lambda g, A, regular: solve_matrix(A.mT, g, True),
     ),
     lower=LAPACK,
     traits=Traits(refuses=True),
@@ -171,8 +185,6 @@ solve_matrix = define(
     inapplicable=SQUARE,
     dtypes="float",
     method=False,
-    doc="Solve A @ X = B.  Shapes: [..., n, n], [..., n, k] -> [..., n, k].  "
-    "Raises ShapeError, LinAlgError if A is singular.",
 )
 
 
@@ -183,10 +195,15 @@ def linalg_solve(A, B, *, left=True):
     Shapes: [..., n, n], [..., n, k] -> [..., n, k]; a B of one dimension less is a vector for each matrix.
     Raises ShapeError, DTypeError, LinAlgError if A is singular.
     """
+    return solved(A, B, left)
+
+
+def solved(A: Any, B: Any, left: bool, regular: bool = False) -> Any:
+    """What linalg_solve returns.  regular: as solve_matrix has it."""
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
     if vector:
-        return solve_matrix(A, B[..., None])[..., 0]
-    return solve_matrix(A, B) if left else solve_matrix(A.mT, B.mT).mT
+        return solve_matrix(A, B[..., None], regular)[..., 0]
+    return solve_matrix(A, B, regular) if left else solve_matrix(A.mT, B.mT, regular).mT
 
 
 # ---- Cholesky
@@ -216,7 +233,7 @@ def grad_cholesky(g, out, upper):
     low, g = (adjoint(out), adjoint(g)) if upper else (out, g)
     middle = adjoint(low) @ g
     middle = tril(middle) - diag_embed(diagonal(middle, 0, -2, -1)) * 0.5
-    half = solve_matrix(adjoint(low), adjoint(solve_matrix(adjoint(low), adjoint(middle))))
+    half = solve_matrix(adjoint(low), adjoint(solve_matrix(adjoint(low), adjoint(middle), True)), True)
     return (half + adjoint(half)) * 0.5
 
 

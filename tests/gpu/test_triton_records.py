@@ -29,9 +29,9 @@ DECOMPOSED = """
 """.split()
 ON_HOST = """
     all_gather all_reduce all_to_all all_to_all_parts broadcast permute_ranks reduce reduce_scatter
-    _assert_async _dirichlet_grad _standard_gamma_grad argwhere bincount cholesky_inverse
+    _assert_async _dirichlet_grad _standard_gamma_grad argwhere bincount cholesky_inverse cholesky_parts
     cholesky_solve complex fft_c2c fft_c2r fft_r2c frexp gcd geqrf hash_tensor i0 igamma igammac
-    imag indefinite_minor kthvalue lcm ldl_parts ldl_solved linalg_cholesky linalg_det linalg_eig
+    imag kthvalue lcm ldl_parts ldl_solved linalg_cholesky linalg_det linalg_eig
     linalg_eigh linalg_inv linalg_lu_factor linalg_matrix_exp linalg_qr linalg_slogdet linalg_svd
     median_all median_dim mode nanmedian_all nextafter pivoted_order pseudo_inverse random_binomial
     random_dirichlet random_gamma random_multinomial random_permutation random_poisson

@@ -25,6 +25,8 @@ def matrix(n):
     lambda x: lamina.cholesky_solve(x[:, :2] + 1, x.tril()),
     lambda x: lamina.cholesky_solve(x[:, :2] + 1, x.triu(), True),
     lambda x: lamina.linalg.pinv((x + x.mT) / 2, hermitian=True),
+    lambda x: lamina.linalg.cholesky_ex((x + x.mT) / 2)[0],
+    lambda x: lamina.linalg.cholesky_ex((x + x.mT) / 2, upper=True)[0],
     lambda x: lamina.linalg.pinv((x[:, :2] @ x[:, :2].mT), rtol=1e-6, hermitian=True),
 ])  # fmt: skip
 def test_gradients_where_the_other_triangle_follows(call):
@@ -38,6 +40,19 @@ def test_eigh_reads_one_triangle(uplo, kept):
     whole = half + half.T - np.diag(np.diag(half))
     odd = half + 7 * (1 - kept(np.ones((4, 4))))
     assert np.allclose(lamina.linalg.eigvalsh(lamina.tensor(odd), uplo).numpy(), np.linalg.eigvalsh(whole))
+
+
+@pytest.mark.parametrize("upper, kept", [(False, np.tril), (True, np.triu)])
+def test_cholesky_ex_reads_one_triangle_and_tells_of_it(upper, kept):
+    half = kept(RNG.uniform(-1, 1, (4, 3, 3)) + 1j * RNG.uniform(-1, 1, (4, 3, 3)))
+    half[:, range(3), range(3)] = 5
+    half[1, 1, 1] = half[2, 0, 0] = half[3, 2, 2] = -1
+    whole = half + half.swapaxes(-1, -2).conj() - 5 * np.eye(3)
+    odd = lamina.tensor(half + 7 * (1 - kept(np.ones((3, 3)))))
+    found, info = lamina.linalg.cholesky_ex(odd, upper=upper)
+    assert info.tolist() == [0, 2, 1, 3] and found[1:].isnan().all()
+    low = found[0].mH if upper else found[0]
+    np.testing.assert_allclose((low @ low.mH).numpy(), whole[0], atol=1e-13)
 
 
 def test_functions_of_hermitian_matrices_read_the_lower_triangle():

@@ -132,7 +132,7 @@ WITHOUT: dict[str, str] = {
     **dict.fromkeys(("band_scan", "linear_recurrence"), "PyTorch has no such scan"),
     **dict.fromkeys(("linalg_eigh", "linalg_qr", "linalg_svd"), _SIGNS),
     **dict.fromkeys(
-        ("ldl_parts", "ldl_solved", "pivoted_order", "indefinite_minor", "pseudo_inverse"),
+        ("ldl_parts", "ldl_solved", "pivoted_order", "cholesky_parts", "pseudo_inverse"),
         "part of functions that test_torch_operators.py compares",
     ),
     "pick_at": _INNER,

@@ -19,7 +19,7 @@ refused(
 )
 refused(
     "ONNX has no factorisations of matrices",
-    "cholesky_inverse", "cholesky_solve", "geqrf", "indefinite_minor", "ldl_parts", "ldl_solved",
+    "cholesky_inverse", "cholesky_parts", "cholesky_solve", "geqrf", "ldl_parts", "ldl_solved",
     "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_lu_factor", "linalg_qr",
     "linalg_slogdet", "linalg_svd", "pseudo_inverse", "solve_matrix", "solve_triangle",
 )  # fmt: skip
