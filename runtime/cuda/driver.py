@@ -522,6 +522,10 @@ class Stream:
         config.attrs, config.numAttrs = [cluster, spread], 2
         return config
 
+    def note(self, name: str) -> None:
+        """Have errors name what another library was told to put into the stream now."""
+        self._recent.append((name, ""))
+
     def unfinished(self) -> list[str]:
         """Its last launches that nobody has waited for, with what their callers said of them."""
         return [f"{name} {about}".rstrip() for name, about in [*self._recent]]

@@ -1,9 +1,10 @@
 """What tensors on a GPU are computed with: an op is a program of its own, queued on the device's stream.
 
 An op is compiled at its first call on operands of given types, and is kept on disk with what else Triton
-compiled.  Views are NumPy's.  Sorting and its kin have kernels of their own (ordering.py); what else no
-program can be made of (factorisations, complex numbers) is computed on the host, between two copies, and says
-so once.  Random numbers are drawn on the host.
+compiled.  Views are NumPy's.  Sorting and its kin have kernels of their own (ordering.py), matrices are
+factored by NVIDIA's libraries where they are installed (factoring.py); what else no program can be made of
+(complex numbers, special functions) is computed on the host, between two copies, and says so once.  Random
+numbers are drawn on the host.
 
 Nothing waits but what hands values to the host.  Where an index was out of range, the device's kernels went
 on with one that is not; the error is raised where the host waits next, and names the line.
@@ -22,7 +23,6 @@ import numpy as np
 from ...ir.dtypes import from_numpy_dtype
 from ...ir.errors import DeviceError, GraphError, KernelError, frames_of_ours
 from ...ir.graph import Builder, Value
-from ...ir.lazy import load
 from ...ir.lowering import NotLowered
 from ...ir.op import REGISTRY, Op
 from ...ir.types import CPU, Device, Type, type_of
@@ -42,7 +42,9 @@ from ..places import here, spell
 from ..plan import memo, remember
 from ..tensor import Tensor, wrap
 from .arrays import DeviceArray
-from .executable import ORDERED, ORDERING, Executable
+from .by_hand import advice
+from .by_hand import kernel as kernel_by_hand
+from .executable import Executable
 from .machine import Machine, machine
 from .strided import copy_between
 
@@ -210,7 +212,7 @@ def kernel(
         return partial(_viewed, reference)
     if op.name in ("empty", "empty_like"):
         return lambda *_: allocated(at, outs[0].shape, outs[0].dtype.numpy)
-    if op.name in ORDERED and (found := load(ORDERING).kernel(op, types, attrs, at)) is not None:
+    if (found := kernel_by_hand(op, types, attrs, at)) is not None:
         return found
     if is_of_host(op, types, outs):
         return partial(_by_host, at, reference, op.name)
@@ -260,14 +262,14 @@ READS = frozenset(("_assert_async",))  # what asks for a number, as `item` does,
 
 def _by_host(at: Machine, reference: Callable, name: str, *arrays: Any) -> Any:
     if name not in READS:
-        _warn_of_host(name)
+        _warn_of_host(name, advice(name, at))
     found = host_kernel(reference)(*arrays)
     return tuple([uploaded(at, y) for y in found]) if isinstance(found, tuple) else uploaded(at, found)
 
 
 @cache
-def _warn_of_host(name: str) -> None:
-    text = f"{name} is computed on the host, which its operands on the GPU are copied to and from"
+def _warn_of_host(name: str, advice: str) -> None:
+    text = f"{name} is computed on the host, which its operands on the GPU are copied to and from{advice}"
     warnings.warn(text, stacklevel=frames_of_ours() + 1)
 
 
@@ -330,7 +332,12 @@ def note(at: Machine, launches: Launches, flags: Sequence[DeviceArray]) -> None:
             found = out_of_range(launches.name, kernel)
             return type(found)(found.rule, *found.details, f"asked for at {spell(place)}")
 
-        at.unseen.append((flag, error, at.stream))
+        noted(at, flag, error)
+
+
+def noted(at: Machine, flag: DeviceArray, error: Callable[[], Exception]) -> None:
+    """Have whoever waits next raise an error where a flag is set."""
+    at.unseen.append((flag, error, at.stream))
     if len(at.unseen) > UNSEEN:
         synchronize(at)
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from ...ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ...ir.kernel.types import NUMPY
-from ...ir.lazy import load as loaded_late
 from ...ir.text import parse
 from ...passes import cache as disk
 from ...passes.llvm.binding import overlap
@@ -32,21 +31,19 @@ from ...passes.triton.opening import Open
 from ...passes.triton.target import Target
 from ..given import check_apart, check_count, dense
 from ..host_parts import check_of, op_of, out_of_range
+from ..on_device import eager
 from ..statistics import Statistics
 from ..stored_programs import load, program_key
 from ..triton_compiler import compiled
 from .arrays import DeviceArray, uploaded
+from .by_hand import kernel as kernel_by_hand
+from .by_hand import lying
 from .driver import Function, Stream
 from .machine import Machine
 from .machine import machine as machine_of
 from .sizes_met import has_met_many
 
 Given = np.ndarray | DeviceArray
-ORDERING = f"{__package__}.ordering"  # loaded with the first of these ops, which it has kernels for
-ORDERED = frozenset(
-    ("sort", "topk", "kthvalue", "median_dim", "median_all", "nanmedian_all", "argwhere", "unique_parts",
-     "bincount", "searchsorted")
-)  # fmt: skip
 
 
 @dataclass
@@ -160,6 +157,8 @@ class Executable:
             made = [np.empty(run.params[at].shape, NUMPY[run.params[at].dtype]) for at in self._written]
             for at, array in zip(self._written, made, strict=True):
                 run.params[at].copy_to(array)
+            if self.machine.unseen:  # an op that is done by hand has noted what is wrong
+                eager().synchronize(self.machine)
             self.machine.stream.synchronize()
         # All is here, and nothing can fail any more; one sweep, which no interrupt divides.
         list(map(np.copyto, [arrays[at] for at in self._written], made))
@@ -339,19 +338,17 @@ class Executable:
         return on_host
 
     def _by_hand(self, part: OnHost) -> Callable[[Run], None] | None:
-        """The step of an op whose kernels are written by hand; None of others, which are the host's."""
+        """The step of an op that `by_hand` has on the device; None of others, which are the host's."""
         (node,) = parse(part.text).nodes
-        if node.op.name not in ORDERED or node.op.traits.host:
-            return None
-        ordering, machine = loaded_late(ORDERING), self.machine
+        machine = self.machine
         types = [None if value is None else value.type for value in node.inputs]
-        compute = ordering.kernel(node.op, types, node.attrs, self.machine)
+        compute = None if node.op.traits.host else kernel_by_hand(node.op, types, node.attrs, machine)
         if compute is None:
             return None
 
         def order(run: Run) -> None:
             given = [
-                view and ordering.lying(self.machine, run.address(view.place), view.shape, NUMPY[view.dtype])
+                view and lying(machine, run.address(view.place), view.shape, NUMPY[view.dtype])
                 for view in part.inputs
             ]
             results = compute(*given)

@@ -16,17 +16,15 @@ import numpy as np
 
 from ...ir.dtypes import from_numpy_dtype
 from ...ir.errors import ArgumentValueError
-from ...ir.op import REGISTRY, Op
-from ...ir.types import Device, Type, type_of
+from ...ir.op import Op
+from ...ir.types import Type
 from ...passes.triton import order_text as text
 from ...passes.triton.code import Code
 from ...passes.triton.target import Target
-from ..below import runs
-from ..dispatch import bound, lifted
-from ..on_device import ALIGNMENT, OnDevice, over, part, there
-from ..tensor import wrap
+from ..on_device import OnDevice
 from ..triton_compiler import compiled
 from .arrays import DeviceArray
+from .by_hand import result_of
 from .driver import Function
 from .eager import allocated, brought, cast, dense, fetched, synchronize, uploaded
 from .machine import Machine
@@ -71,35 +69,6 @@ def _short(x: OnDevice) -> str:
     dtype = from_numpy_dtype(x.dtype)
     assert dtype is not None
     return dtype.short
-
-
-def _of(name: str, *operands: Any, **attrs: Any) -> OnDevice:
-    """What an op that has a kernel makes of arrays and numbers; nobody records it."""
-    op = REGISTRY[name]
-    given, settled = bound(op, tuple(map(_tensor, operands)), attrs)
-    return runs[0](op, lifted(op, given), settled)[0]
-
-
-def _tensor(x: Any) -> Any:
-    if not isinstance(x, OnDevice):
-        return [*map(_tensor, x)] if isinstance(x, list) else x
-    dtype, place = from_numpy_dtype(x.dtype), there(Device("cuda", x.memory.machine.device.ordinal))
-    assert dtype is not None
-    return wrap(x, type_of(dtype, x.shape, place))
-
-
-class Lent:
-    """Memory of a device that is another's, for as long as work that is queued now may run."""
-
-    def __init__(self, machine: Machine, address: int, nbytes: int):
-        self.machine, self.address, self.nbytes = machine, address, nbytes
-
-
-def lying(at: Machine, address: int, shape: tuple[int, ...], dtype: np.dtype) -> OnDevice:
-    """The array that lies there, row by row."""
-    beyond = address % ALIGNMENT  # memory begins at a multiple of it, arrays in it need not
-    memory: Any = Lent(at, address - beyond, beyond + prod(shape) * dtype.itemsize)
-    return part(memory, over(memory), shape, dtype, beyond)
 
 
 # ---- order
@@ -187,7 +156,7 @@ def _without(found: tuple[OnDevice, OnDevice], dim: int, keepdim: bool) -> Made:
     """The arrays without the dimension, of size 1, that something was picked along."""
     if keepdim or not found[0].ndim:
         return found
-    return tuple([_of("squeeze", x, dim) for x in found])
+    return tuple([result_of("squeeze", x, dim) for x in found])
 
 
 def _median_dim(at: Machine, x: OnDevice, *, dim: int, keepdim: bool) -> Made:
@@ -210,7 +179,7 @@ def _middle(at: Machine, x: OnDevice, dim: int, skips: bool) -> tuple[OnDevice, 
 
 
 def _flat(at: Machine, x: OnDevice) -> OnDevice:
-    return _of("reshape", brought(at, x), (-1,))
+    return result_of("reshape", brought(at, x), (-1,))
 
 
 def _median_all(at: Machine, x: OnDevice, skips: bool = False) -> OnDevice:
@@ -221,7 +190,7 @@ def _median_all(at: Machine, x: OnDevice, skips: bool = False) -> OnDevice:
         found, _ = ordered(at, flat, 0, False, (x.size - 1) // 2, 1)
     else:
         found, _ = _middle(at, flat, 0, skips)
-    return _of("reshape", found, ())
+    return result_of("reshape", found, ())
 
 
 def _nanmedian_all(at: Machine, x: OnDevice) -> OnDevice:
@@ -274,12 +243,13 @@ def _unique_parts(at: Machine, x: OnDevice, *, dim: int | None, consecutive: boo
 def _bincount(at: Machine, x: OnDevice, weights: OnDevice | None, *, minlength: int) -> OnDevice:
     places, count = cast(brought(at, x), np.dtype(np.int64)), minlength
     if x.size:
-        low, high = fetched(_of("stack", [_of("amin", places), _of("amax", places)])).tolist()
+        ends = [result_of(name, places) for name in ("amin", "amax")]
+        low, high = fetched(result_of("stack", ends)).tolist()
         if low < 0:
             raise ArgumentValueError(f"bincount only supports 1-d non-negative integral inputs: one is {low}")
         count = max(count, high + 1)
-    each = _of("ones_like", places) if weights is None else brought(at, weights)
-    return _of("scatter_add", _of("new_zeros", each, (count,)), 0, places, each)
+    each = result_of("ones_like", places) if weights is None else brought(at, weights)
+    return result_of("scatter_add", result_of("new_zeros", each, (count,)), 0, places, each)
 
 
 # ---- bisection

@@ -18,6 +18,7 @@ from watched_memory import watch
 from lamina.passes.triton.code import Code
 from lamina.runtime.cuda.driver import Graph, Stream
 from lamina.runtime.cuda.machine import Machine
+from lamina.runtime.cuda.solver import Calls
 
 
 class Programs(launched_sources.Sources):
@@ -68,7 +69,20 @@ class Programs(launched_sources.Sources):
                 self._blocks[fake.stream(stream.handle)].extend([self._live()] * counts[graph])
                 again(graph, stream)
 
-        Machine.functions, Stream.launch = loading, launching
+        queue = Calls.queue
+
+        def queueing(calls, *arguments):
+            with self._launching:
+                self._machines[calls._at] = None
+                blocks = self._blocks[fake.stream(calls._stream.handle)]
+                blocks.append(self._live())
+                try:
+                    queue(calls, *arguments)
+                except BaseException:
+                    blocks.pop()
+                    raise
+
+        Machine.functions, Stream.launch, Calls.queue = loading, launching, queueing
         Graph.__init__, Graph.launch = capturing, replaying
         watch(lambda: self._now, fake.touched)
 
@@ -79,6 +93,9 @@ class Programs(launched_sources.Sources):
     def _launched(self, launch: Launch) -> None:
         self._now = self._blocks[launch.stream].popleft()
         super()._launched(launch)
+
+    def _blocks_of(self, launch: Launch) -> list[tuple[int, int]]:
+        return self._now
 
 
 class ByForms(Programs):

@@ -1480,3 +1480,38 @@ PUBLIC long fake_blocks(Address *out, long room) {  /* start and size of each li
 }
 
 PUBLIC void fake_peek(void *out, Address start, size_t size) { memcpy(out, (void *)start, size); }
+
+/* ---- libraries over the driver: what they put into a stream runs in its turn, as a launch does (fake_solver.c) -- */
+
+PUBLIC int fake_current(void) { return current ? current->index : -1; }
+
+PUBLIC int fake_is_on(int device, Address start, size_t size) {
+    LOCKED;
+    return is_on(device, start, size);
+}
+
+/* A call with those values, of which none is a launch's; refused in a capture, since libraries may allocate and wait. */
+PUBLIC Result fake_library(Stream *s, const char *name, const Address *values, int count) {
+    static Function *called_functions;
+    LOCKED;
+    NEEDS_CONTEXT;
+    VALID(s, STREAM);
+    if (s->device != current->index) return INVALID_HANDLE;
+    UNSAFE;
+    Function *f = called_functions;
+    while (f && strcmp(f->name, name)) f = f->next;
+    if (!f) {
+        f = calloc(1, sizeof *f);
+        f->next = called_functions, called_functions = f;
+        f->magic = FUNCTION, f->device = s->device, f->loaded = 1, f->count = count, f->nbytes = 8 * count;
+        snprintf(f->name, sizeof f->name, "%s", name);
+        for (int i = 0; i < count; i++) f->parameters[i] = (Parameter){8 * i, 8};
+    }
+    Op *op = append(s, LAUNCH);
+    op->function = f;
+    op->snapshot = calloc(1, (size_t)f->nbytes + 1);
+    memcpy(op->snapshot, values, (size_t)f->nbytes);
+    op->launch = (Launch){.name = f->name, .bytes = op->snapshot, .nbytes = f->nbytes};
+    op->launch.stream = (unsigned long long)s->number;
+    return SUCCESS;
+}

@@ -41,7 +41,8 @@ HERE = Path(__file__).parent
 CASES: dict[tuple[str, str], Callable[[Fake], None]] = {}
 SETTINGS: dict[tuple[str, str], dict] = {}  # of those that are tests
 CUDA, HIP = "libcuda.so.1", "libamdhip64.so"
-SOURCES = {CUDA: "fake_cuda.c", HIP: "fake_hip.c"}
+SOLVER, BLAS = "libcusolver.so.12", "libcublas.so.13"  # of CUDA 13, both from one source
+SOURCES = {CUDA: "fake_cuda.c", HIP: "fake_hip.c", SOLVER: "fake_solver.c", BLAS: "fake_solver.c"}
 LIVE = ("device", "host", "streams", "events", "modules", "contexts")
 
 INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS, LAUNCH_FAILED = 1, 2, 700, 719
@@ -220,9 +221,10 @@ def environment(**settings: object) -> dict[str, str]:
 
     settings: devices, version (as 13000), capability (as 90), capacity (bytes of each device), seed,
     at_exit (1: what is alive is told at the end), library (HIP: AMD's in place of CUDA's), architecture
-    (of AMD's devices, as "gfx942").
+    (of AMD's devices, as "gfx942"), solver (1: fakes of cuSOLVER and cuBLAS are installed).
     """
-    paths = [str(library(settings.get("library", CUDA))), os.environ.get("LD_LIBRARY_PATH", "")]
+    names = [settings.get("library", CUDA), *((SOLVER, BLAS) if settings.get("solver") else ())]
+    paths = [*(str(library(name)) for name in names), os.environ.get("LD_LIBRARY_PATH", "")]
     found = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
     if settings.get("library") == HIP:  # or the machine's own devices would be taken
         found["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -11,10 +11,12 @@ is imported.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import fake_solver
 import interpreter_faults
 import ml_dtypes
 import numpy as np
@@ -52,6 +54,10 @@ class Sources:
         self._fake.align(code.name, [*map(max, declared, needed)])
 
     def _launched(self, launch: Launch) -> None:
+        if fake_solver.is_routine(launch.name):
+            fake_solver.run(launch, self._blocks_of(launch), self._fake)
+            self.ran.append(launch.name)
+            return
         code, function = self._kernels[launch.name]
         places = layout(code.parameters)
         parts = [launch.parameters[start : start + size] for start, size in places]
@@ -59,6 +65,10 @@ class Sources:
             with np.errstate(all="ignore"):
                 function[launch.grid](*map(argument, code.parameters, parts))  # type: ignore[index]
         self.ran.append(launch.name)
+
+    def _blocks_of(self, launch: Launch) -> Sequence[tuple[int, int]]:
+        """Address and size of the memory that a launch may touch."""
+        return self._fake.blocks()
 
     def _runs_otherwise(self, launch: Launch, code: Code, parts: list[bytes]) -> bool:
         """Whether something else than the interpreter has run a launch.  parts: its parameters."""

@@ -48,6 +48,7 @@ REVIEWED = {
     "runtime/compound.py": "whether a class of tensors was ever made; those refuse",
     "runtime/cuda/driver.py": "the driver and its context, which belong to the process",
     "runtime/cuda/machine.py": KEPT,
+    "runtime/cuda/solver.py": KEPT,
     "runtime/calls.py": KEPT,
     "runtime/dispatch.py": KEPT,
     "runtime/forms.py": KEPT,
