@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
@@ -17,16 +18,24 @@ from typing import Any
 from ..ir.errors import ArgumentError, ArgumentValueError, LaminaError
 from ..nn import Module
 from ..nn.optimized import OptimizedModule
+from ..runtime import modes
 from ..runtime.modes import is_compiling
 
 ROOT = __package__.rpartition(".")[0]  # lamina
 BACKENDS = ("inductor",)
 PLAIN = ("eager", "aot_eager")  # which PyTorch has for debugging: the function as it is
+STANCES = {  # what each changes
+    "default": {"eager": False, "on_miss": None}, "force_eager": {"eager": True, "on_miss": None},
+    "eager_on_recompile": {"eager": False, "on_miss": modes.EAGER},
+    "fail_on_recompile": {"eager": False, "on_miss": modes.FAIL},
+}  # fmt: skip
+for _name in ("eager_then_compile", "aot_eager_then_compile"):  # a recording is an eager run
+    STANCES[_name] = STANCES["default"]
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 class BothError(LaminaError, RuntimeError):
-    """`mode` and `options` were both given, which PyTorch refuses, too."""
+    """`mode` and `options` were both given, or a stance and a backend, which PyTorch refuses, too."""
 
 
 def compile(
@@ -124,6 +133,47 @@ def assume_constant_result(fn: Callable) -> Callable:
     return _jit().pure(fn)
 
 
+class set_stance(modes.set_grad_enabled):
+    """Say what compiled functions do, from here on, for a `with` block, or for calls of a function.
+
+    stance: "default"; "force_eager", to run as they are; "eager_on_recompile" and "fail_on_recompile", to use
+    what is recorded, and otherwise to run as they are or to raise jit.RefusedError; "eager_then_compile",
+    which is the default, as the run that is recorded is an eager one.  force_backend: as `backend` of
+    `compile`, with the default stance.  skip_guard_eval_unsafe: guards are asked all the same.
+    It holds for the thread that says it.  Raises ArgumentValueError.
+    """
+
+    def __init__(
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False,
+        force_backend: str | None = None,
+    ):  # fmt: skip
+        if stance not in STANCES:
+            raise ArgumentValueError(f"set_stance(stance): {stance!r} is none of {', '.join(STANCES)}")
+        if force_backend is not None and stance != "default":
+            raise BothError("set_stance: non-default stance cannot have force_backend set")
+        if force_backend not in (None, *BACKENDS, *PLAIN):
+            raise ArgumentValueError(
+                f"set_stance(force_backend): {force_backend!r} is none of {', '.join((*BACKENDS, *PLAIN))}"
+            )
+        if modes.CHANGED:
+            modes.tell("refuse", "the compiler's stance was set")
+        self._told = stance, force_backend
+        self._changes = {**STANCES["force_eager" if force_backend in PLAIN else stance]}
+        self._before = {name: getattr(modes.local, name) for name in self._changes}
+        modes.update(**self._changes)
+
+    def clone(self) -> set_stance:
+        stance, backend = self._told
+        return set_stance(stance, force_backend=backend)
+
+
+def nested_compile_region(
+    fn: Callable | None = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Any = None
+) -> Any:
+    """Return the function: what is the same in a recording is compiled once anyway."""
+    return fn if fn is not None else nested_compile_region
+
+
 def cudagraph_mark_step_begin() -> None:
     """Do nothing: there are no CUDA graphs."""
 
@@ -141,6 +191,70 @@ def mark_static(t: Any, index: Any = None) -> None:
 def optimize(backend: str = "inductor", *, nopython: bool = False, dynamic: bool | None = None) -> Any:
     """The decorator `compile(backend=..., fullgraph=nopython)`, by its older name."""
     return compile(backend=backend, fullgraph=nopython, dynamic=dynamic)
+
+
+def optimize_assert(backend: str = "inductor", **kwargs: Any) -> Any:
+    """`optimize` of functions that must be recorded whole."""
+    return optimize(backend, nopython=True, **kwargs)
+
+
+def run(fn: Callable | None = None) -> Any:
+    """Have a function's calls use what is recorded, and record no more; `@run` or `@run()`."""
+    if fn is None:
+        return run
+    return set_stance("eager_on_recompile")(fn)
+
+
+class ExplainOutput(SimpleNamespace):
+    """How a function was recorded: see `explain`."""
+
+    def __str__(self) -> str:
+        counts = (("Graph", self.graph_count), ("Graph Break", self.graph_break_count), ("Op", self.op_count))
+        lines = [f"{name} Count: {count}" for name, count in counts]
+        lines.append("Break Reasons:")
+        for i, each in enumerate(self.break_reasons, 1):
+            lines += [f"  Break Reason {i}:", f"    Reason: {each.reason}", "    User Stack:"]
+            lines += [f"      {where}" for where in each.user_stack]
+        lines.append("Ops per Graph:")
+        for i, ops in enumerate(self.ops_per_graph, 1):
+            lines += [f"  Ops {i}:", *(f"    {op}" for op in ops)]
+        return "\n".join([*lines, f"Compile Times: {self.compile_times}", ""])
+
+
+def explain(f: Callable, *extra_args: Any, **extra_kwargs: Any) -> Any:
+    """A function that calls `f`, records it anew, and returns how that went: an ExplainOutput.
+
+    graphs: Lamina's own; there is one more where a value was asked for, and none where the call can't be
+    recorded.  graph_break_count, break_reasons: how often and why (`reason`, `user_stack`).
+    op_count, ops_per_graph: what the graphs hold.  compile_times: a text.
+    """
+    traced = _jit().trace(disable(f), budget=None)
+
+    def inner(*args: Any, **kwargs: Any) -> ExplainOutput:
+        traced.reset()
+        traced(*args, **kwargs)
+        told = traced.explain(as_dict=True)
+        graphs = [s.graph for s in traced._segments()]
+        ops = [[node.op.name for node in graph.nodes] for graph in graphs]
+        causes = [
+            SimpleNamespace(reason=each["what"], user_stack=[each["where"]] * bool(each["where"]))
+            for each in told["causes"]
+        ]
+        return ExplainOutput(
+            graphs=graphs, graph_count=len(graphs), graph_break_count=max(len(graphs) - 1, len(causes)),
+            break_reasons=causes, op_count=sum(map(len, ops)), ops_per_graph=ops, out_guards=None,
+            compile_times=f"{told['recording_seconds']:.3f} s of recording, "
+            f"{told['compiling_seconds']:.3f} s of compiling",
+        )  # fmt: skip
+
+    if not extra_args and not extra_kwargs:
+        return inner
+    warnings.warn(
+        "explain(f, *args, **kwargs) is deprecated, use explain(f)(*args, **kwargs) instead",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return inner(*extra_args, **extra_kwargs)
 
 
 def graph_break(msg: str = "") -> None:
@@ -162,7 +276,8 @@ vars(_dynamo).update(
     is_compiling=is_compiling, list_backends=list_backends,
     mark_dynamic=mark_dynamic, maybe_mark_dynamic=mark_dynamic, mark_static=mark_static,
     mark_static_address=mark_static, optimize=optimize,
-    reset=reset,
+    reset=reset, explain=explain, optimize_assert=optimize_assert, run=run, set_stance=set_stance,
+    nested_compile_region=nested_compile_region,
 )  # fmt: skip
 
 _wrapped = ModuleType(
@@ -173,5 +288,6 @@ vars(_dynamo).update(_trace_wrapped_higher_order_op=_wrapped, eval_frame=_dynamo
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable",
-    "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends", "reset",
+    "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends", "nested_compile_region", "reset",
+    "set_stance",
 ]  # fmt: skip

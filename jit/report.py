@@ -24,7 +24,8 @@ TIMED = "it was timed, to know what tracing saves"
 SPARED = "a further recording waits until it may pay off"
 SHORT = "there is too little memory to record it"
 RESIZED = "code for these sizes waits until it may pay off"
-PASSING = (COMPILING, BUSY, TIMED)  # reasons of eager calls that pass by themselves
+STANCE = "nothing was to be recorded, as compiler.set_stance said"
+PASSING = (COMPILING, BUSY, TIMED, STANCE)  # reasons of eager calls that pass by themselves
 FEW = 0.1  # of all calls: so many may be recorded anew before that is a cause of slowness
 TOLD = 3  # causes that are told in short
 

@@ -68,7 +68,7 @@ from .quick import AFTER, MISS, quick
 from .recorder import Recorder
 from .recording import Recording, finished
 from .replay import Busy, Call, Missed, Raised, Unready, choose, take
-from .report import BUSY, COMPILING, PASSING, RESIZED, SHORT, SPARED, TIMED, Log
+from .report import BUSY, COMPILING, PASSING, RESIZED, SHORT, SPARED, STANCE, TIMED, Log
 from .sized import Sized
 from .sources import Arg, Held
 from .targets import resident, target_of
@@ -100,7 +100,7 @@ class TooManyRecordings(LaminaError, RuntimeError):
 
 
 class RefusedError(LaminaError, RuntimeError):
-    """A call can't be recorded, or not be served, under `fullgraph=True`."""
+    """A call can't be recorded, or not be served, under `fullgraph=True` or such a stance of the compiler."""
 
 
 class TracedFunction:
@@ -390,6 +390,16 @@ class TracedFunction:
 
     # ---- where no recorded path fits ----
     def _missed(self, tree: Tree, missed: Missed, S: list, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if (stance := modes.local.on_miss) is not None:
+            if stance == modes.FAIL:
+                told = self._told_or_blamed(tree, missed, S)
+                raise RefusedError(
+                    f"{self._name}: Detected recompile: no recording fits this call, and the compiler's "
+                    "stance is 'fail_on_recompile'",
+                    *told[-1:],
+                )
+            S.clear()
+            return self._eagerly(STANCE, args, kwargs)
         if self._full is not None and self._when_full == "eager":
             self._in_vain_again()
             S.clear()

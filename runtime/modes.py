@@ -34,11 +34,14 @@ ORDINARY: dict[str, Any] = {
     "multithreading": True, "early_stop": None, "recompute_debug": None, "within": None, "levels": (),
     "autocast": None, "autocast_dtype": None, "packing": None, "unpacked": None, "functions": (),
     "unanswered": False, "device": None, "timing": None, "allowance": None, "streams": None,
+    "eager": False, "on_miss": None,
 }  # fmt: skip
 _WATCHING = (
     "hook", "anomaly", "levels", "autocast", "packing", "functions", "timing", "allowance", "streams",
 )  # fmt: skip
-_ASIDE = ("hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device", "streams")
+_ASIDE = (
+    "hook", "anomaly", "autocast", "autocast_dtype", "packing", "functions", "device", "streams", "eager",
+)  # fmt: skip
 _ORDINARILY = {**ORDINARY, "records": True, "watched": False, "aside": False, "usual": True}
 _NO_GRADIENTS = {"grad": False}
 _WITHOUT = {**_ORDINARILY, **_NO_GRADIENTS, "records": False}
@@ -82,6 +85,8 @@ class _Local(threading.local):
     early_stop, recompute_debug: what blocks have checkpoints do, whatever they are told (recomputing.py).
     unanswered: classes derived from Tensor answer no calls.
     levels: the open function transforms that wrap tensors, the innermost last (see levels.py).
+    eager: traced functions run undecorated.  on_miss: what one does with a call that no recording fits, in
+    place of recording it: EAGER or FAIL.
     What follows from these: records, whether gradients are recorded; watched, whether an op is more to this
     thread than its result and history; aside, whether traced functions run undecorated.
     """
@@ -109,6 +114,8 @@ class _Local(threading.local):
     multithreading = True
     early_stop: bool | None = None
     recompute_debug: bool | None = None
+    eager = False
+    on_miss: str | None = None
     records = True
     watched = False
     aside = False
@@ -471,6 +478,7 @@ class inference_mode(_Mode):
         return inference_mode(self._changes["inference"])
 
 
+EAGER, FAIL = "eager", "fail"  # what may become of a call that no recording fits
 LINES = "lines"  # a way of detecting anomalies: without a look at gradients
 
 

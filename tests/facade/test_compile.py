@@ -339,3 +339,71 @@ def test_what_torchscript_is_told_means_nothing_inside_of_a_trace():
         x = lamina.ones(3) * n
         assert step(x).allclose(x * 2 + x.exp())
     assert step.counts()["served"] >= 3, step.explain()
+
+
+# ---- stances, and how a function is recorded ---------------------------------------------------------------
+def test_stances_say_what_compiled_functions_do():
+    f = torch.compile(lambda x: x * 2)
+
+    def counts():
+        told = f.counts()
+        return told["recorded"], told["served"], told["eager"]
+
+    with torch.compiler.set_stance("force_eager"):
+        assert f(x_of()).tolist() == [[2.0, 2.0]] * 2
+    assert counts() == (0, 0, 0)
+    f(x_of())
+    with torch.compiler.set_stance("eager_on_recompile"):
+        f(x_of())
+        f(x_of().double())
+    assert counts() == (1, 1, 1)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        f(x_of())
+        with pytest.raises(jit.RefusedError, match=r"Detected recompile: .*\n.*f32\[2,2\] -> f64\[2,2\]"):
+            f(x_of().double())
+    assert counts() == (1, 2, 1)
+
+    @torch.compiler.set_stance("force_eager")
+    def undecorated():
+        return f(x_of())
+
+    undecorated()
+    assert counts() == (1, 2, 1)
+    torch.compiler.set_stance("force_eager")
+    try:
+        f(x_of())
+    finally:
+        torch.compiler.set_stance("default")
+    f(x_of())
+    assert counts() == (1, 3, 1)
+    with torch.compiler.set_stance("default", force_backend="eager"):
+        f(x_of())
+    assert counts() == (1, 3, 1)
+    with pytest.raises(ArgumentValueError, match="is none of default, force_eager"):
+        torch.compiler.set_stance("eager")
+    with pytest.raises(RuntimeError, match="cannot have force_backend"):
+        torch.compiler.set_stance("force_eager", force_backend="eager")
+
+
+def test_run_records_no_more():
+    f = torch.compile(lambda x: x * 2)
+    f(x_of())
+    again = torch._dynamo.run(f)
+    for x in (x_of(), x_of(3), x_of().double()):
+        assert again(x).tolist() == (x * 2).tolist()
+    assert f.counts()["recorded"] == 1 and f.counts()["eager"] >= 1
+
+
+def test_explain_tells_graphs_and_breaks():
+    def branches(x):
+        y = x.sin()
+        return y.cos() if y.sum() > 0 else y.tan()
+
+    told = torch._dynamo.explain(branches)(x_of())
+    assert (told.graph_count, told.graph_break_count, told.op_count) == (2, 1, 4)
+    assert told.ops_per_graph == [["sin", "sum", "gt"], ["cos"]] and told.break_reasons == []
+    told = torch._dynamo.explain(lambda x: x * time.time())(x_of())
+    assert told.graph_count == 0 and "time.time()" in told.break_reasons[0].reason
+    assert "Graph Break Count: 1" in str(told)
+    assert torch.compiler.nested_compile_region(branches) is branches
+    assert torch._dynamo.optimize_assert()(lambda x: x * 2)(x_of()).tolist() == [[2.0, 2.0]] * 2
