@@ -1,18 +1,23 @@
-"""Answer `torch.testing`: whether what was computed is what was expected, and if not, how far off it is."""
+"""Answer `torch.testing`: whether what was computed is what was expected, and if not, how far off it is.
+
+And tensors to try things with.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from warnings import warn
 
 import numpy as np
 
-from ..ir.dtypes import DType, complex128, float64, promote
+from ..ir.dtypes import DType, complex128, float32, float64, promote
 from ..ir.errors import ArgumentError, ArgumentValueError
-from ..runtime import Tensor, as_tensor, no_grad
+from ..runtime import Tensor, as_tensor, no_grad, ops, random
+from .names import finfo, iinfo
 
-__all__ = ["assert_allclose", "assert_close"]
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]
 
 # (relative, absolute) by the name of a dtype; what is not here must be equal.
 _TOLERANCES = {
@@ -196,3 +201,88 @@ def _told(
             parts.append((f"Greatest {name} difference: {found[at]} at index {at}", most))
     tail = [text if equality else f"{text} (up to {most} allowed)" for text, most in parts]
     return "\n".join([head, *tail])
+
+
+# ---- tensors to try things with ----------------------------------------------------------------------------
+def make_tensor(
+    *shape: Any, dtype: DType, device: Any, low: float | None = None, high: float | None = None,
+    requires_grad: bool = False, noncontiguous: bool = False, exclude_zero: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Draw a tensor uniformly from low ... high, high left out.  Shapes: as of `ones`.
+
+    low, high: by default -9 and 9, of integers -9 and 10, of bools 0 and 2; taken to be in the dtype's range.
+    noncontiguous: each second of a row's elements, where there are several elements.  exclude_zero: with the
+    dtype's least normal number for 0, or 1.  Raises ArgumentValueError where there is nothing to draw from.
+    """
+    sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    if noncontiguous and memory_format is not None:
+        raise ArgumentValueError("make_tensor: noncontiguous and memory_format are mutually exclusive")
+    if requires_grad and not dtype.inexact:
+        raise ArgumentValueError(
+            f"make_tensor: `requires_grad=True` is not supported for boolean and integral dtypes, not {dtype}"
+        )
+    noncontiguous = noncontiguous and math.prod(sizes) > 1
+    if noncontiguous:
+        sizes = (*sizes[:-1], 2 * sizes[-1])
+    low, high = _bounds(dtype, low, high)
+    if dtype.inexact:
+        made = _uniform(sizes, dtype, device, low, high)
+    else:
+        made = random.randint(math.ceil(low), math.ceil(high), sizes, dtype=dtype, device=device)
+    if noncontiguous:
+        made = made[..., 1::2]
+    elif memory_format is not None:
+        made = made.clone(memory_format=memory_format)
+    if exclude_zero:
+        made.masked_fill_(made == 0, finfo(dtype).tiny if dtype.inexact else 1)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _bounds(dtype: DType, low: float | None, high: float | None) -> tuple[float, float]:
+    """What `make_tensor` draws from.  Raises ArgumentValueError."""
+    least, most, usual = _RANGES[dtype.category](dtype)
+    low, high = (default if x is None else x for x, default in zip((low, high), usual, strict=True))
+    if math.isnan(low) or math.isnan(high):
+        raise ArgumentValueError(f"make_tensor: `low` and `high` cannot be NaN, but got {low=} and {high=}")
+    if low == high and dtype.inexact:
+        warn(
+            "Passing `low==high` to make_tensor for floating or complex types is deprecated: use full",
+            FutureWarning,
+            stacklevel=3,
+        )
+    elif low >= high:
+        raise ArgumentValueError(f"make_tensor: `low` must be less than `high`, but got {low} >= {high}")
+    elif high < least or low >= most:
+        raise ArgumentValueError(
+            f"make_tensor: The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} "
+            f"only supports [{least}, {most})"
+        )
+    return min(max(low, least), most), min(max(high, least), most)
+
+
+def _of_integers(dtype: DType) -> tuple[int, int, tuple[int, int]]:
+    # one more than the greatest, which int64 and uint64 can't say
+    return iinfo(dtype).min, iinfo(dtype).max + (dtype.itemsize < 8), (-9, 10)
+
+
+def _of_floats(dtype: DType) -> tuple[float, float, tuple[float, float]]:
+    return finfo(dtype).min, finfo(dtype).max, (-9, 9)
+
+
+# By the category of a dtype: the least, the end, and what is drawn from by default.
+_RANGES: dict[str, Callable] = {
+    "bool": lambda dtype: (0, 2, (0, 2)), "int": _of_integers, "float": _of_floats, "complex": _of_floats,
+}  # fmt: skip
+
+
+def _uniform(sizes: tuple[int, ...], dtype: DType, device: Any, low: float, high: float) -> Tensor:
+    if dtype.storage:  # which nothing is drawn in
+        return _uniform(sizes, float32, device, low, high).to(dtype)
+    made = ops.empty(sizes, dtype=dtype, device=device)
+    parts = ops.view_as_real(made) if dtype.is_complex else made
+    if high - low >= finfo(dtype).max:  # drawn in halves: the width is no number of the dtype
+        parts.uniform_(low / 2, high / 2).mul_(2)
+    else:
+        parts.uniform_(low, high)
+    return made

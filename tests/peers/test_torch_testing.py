@@ -108,3 +108,33 @@ def test_what_assert_allclose_lets_pass():
                     else:
                         outcomes.append(None)
             assert outcomes[0] == outcomes[1], (actual, expected, settings, make)
+
+
+# ---- tensors to try things with ----------------------------------------------------------------------------
+DRAWN = ["bool", "uint8", "int8", "int64", "float16", "bfloat16", "float32", "float64", "complex64"]
+ASKED = [
+    ((2, 3), {}), (((4, 5),), {"noncontiguous": True}), ((3,), {"low": 1, "high": 2}), ((0, 2), {}), ((), {}),
+    ((7,), {"exclude_zero": True}), ((1,), {"noncontiguous": True}), ((2,), {"low": 3, "high": 1}),
+    ((2,), {"low": math.nan}), ((2,), {"low": 1e6, "high": 1e7}), ((2,), {"requires_grad": True}),
+    ((2, 2), {"noncontiguous": True, "memory_format": "contiguous_format"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DRAWN)
+def test_drawn_tensors_are_as_pytorchs(dtype):
+    for shape, kwargs in ASKED:
+        drawn = []
+        for space in (torch, lamina):
+            try:
+                made = space.testing.make_tensor(*shape, dtype=getattr(space, dtype), device="cpu", **kwargs)
+            except ValueError:
+                drawn.append("ValueError")
+                continue
+            low, high = kwargs.get("low"), kwargs.get("high")
+            whole = space.view_as_real(made.detach()) if made.is_complex() else made.detach().double()
+            for bound, default, within in ((low, -9, whole.__ge__), (high, 10, whole.__le__)):
+                assert bool(within(default if bound is None else bound).all())
+            if kwargs.get("exclude_zero"):
+                assert bool((made != 0).all())
+            drawn.append((tuple(made.shape), made.stride(), made.requires_grad, made.storage_offset()))
+        assert drawn[0] == drawn[1], (shape, kwargs)
