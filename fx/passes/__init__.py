@@ -1,5 +1,5 @@
 """Offer passes over graphs."""
 
-from . import shape_prop
+from . import infra, shape_prop
 
-__all__ = ["shape_prop"]
+__all__ = ["infra", "shape_prop"]
