@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -10,8 +10,9 @@ from ..ir.dtypes import DType
 from ..ir.errors import GradError
 from ..ir.errors import LinAlgError as _LinAlgError
 from ..ir.types import Device
+from ..nn import functional
 from ..nn.module import destination
-from ..runtime import Tensor, modes
+from ..runtime import Tensor, modes, ops
 from ..runtime.backward_graph import Node
 from ..runtime.function import Function
 from ..runtime.graph import Leaf
@@ -82,7 +83,25 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None, b
     return None if device is None else Device(device), dtype, False, layout
 
 
-_nn = SimpleNamespace(_parse_to=_parse_to)
+class _NN(ModuleType):
+    """Where PyTorch keeps `gelu` and its kin: pickles name them here."""
+
+    _parse_to = staticmethod(_parse_to)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(functional, name)
+
+
+class _VariableFunctionsKind(type):
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(ops, name)
+
+
+class _VariableFunctionsClass(metaclass=_VariableFunctionsKind):
+    """Where PyTorch keeps `relu` and its kin: pickles name them as attributes of it."""
+
+
+_nn = _NN(f"{__name__}._nn")
 _functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad)
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
 

@@ -53,9 +53,11 @@ _FAMILIES = (
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
     "_C": _C,
+    "_C._nn": _C._nn,
     "__config__": private.config,
     "__future__": future,
     "_dynamo": compiler._dynamo,
+    "_tensor": private._tensor,
     "_utils": private._utils,
     "_higher_order_ops": flow,
     "_higher_order_ops.associative_scan": flow,

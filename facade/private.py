@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -28,6 +30,8 @@ from ..runtime import (
     set_grad_enabled,
 )
 from ..runtime import random as draws
+from ..runtime.checkpoints.names import REBUILDERS, Makers
+from ..runtime.checkpoints.saving import load
 from ..runtime.methods import RemovableHandle
 from .absent import kind
 from .torch_version import VERSION
@@ -311,12 +315,18 @@ _ITERATORS = {
 hooks = _module("utils.hooks", RemovableHandle=RemovableHandle)
 
 
+def _load_from_bytes(b: bytes) -> Any:
+    """The storage that a plain pickle of PyTorch's holds: a file of `save` in the earlier form."""
+    return load(io.BytesIO(b), weights_only=False)
+
+
 def _dtype_to_storage_type_map() -> dict[DType, str]:
     return {dtype: f"{dtype.scalar_type}Storage" for dtype in (*ALL, *COMPLEX)}
 
 
 storage = _module(
-    "storage", TypedStorage=memory_view.TypedStorage, UntypedStorage=memory_view.UntypedStorage,
+    "storage", _load_from_bytes=_load_from_bytes,
+    TypedStorage=memory_view.TypedStorage, UntypedStorage=memory_view.UntypedStorage,
     _StorageBase=memory_view.TypedStorage, _dtype_to_storage_type_map=_dtype_to_storage_type_map,
     _storage_type_to_dtype_map=lambda: {name: t for t, name in _dtype_to_storage_type_map().items()},
 )  # fmt: skip
@@ -340,8 +350,33 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     return -1 if index is None else index
 
 
+def _rebuilder(name: str) -> Callable:
+    """What a plain pickle of PyTorch's calls for a tensor, which lies in storages that it has read."""
+
+    def rebuild(*args: Any) -> Any:
+        return getattr(Makers(sys.maxsize), name)(*args)
+
+    return rebuild
+
+
+def _rebuild_from_type_v2(func: Callable, new_type: type, args: tuple, state: Any) -> Any:
+    """A tensor of a class, or one that something hangs on, of a plain pickle."""
+    made = func(*args)
+    if type(made) is not new_type:
+        made = made.as_subclass(new_type)
+    if (restore := getattr(new_type, "__setstate__", None)) is not None:
+        restore(made, state)
+    else:
+        plain, slots = state if isinstance(state, tuple) else (state, {})
+        for name, value in {**(plain or {}), **(slots or {})}.items():
+            setattr(made, name, value)
+    return made
+
+
+_tensor = _module("_tensor", Tensor=Tensor, _rebuild_from_type_v2=_rebuild_from_type_v2)
 _utils = _module(
-    "_utils", _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
+    "_utils", **{name: _rebuilder(maker) for name, maker in REBUILDERS.items()},
+    _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
 )  # fmt: skip
 

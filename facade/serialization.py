@@ -10,6 +10,7 @@ from ..runtime.checkpoints.names import RefusedNameError
 from ..runtime.checkpoints.own_form import SavedFileError
 from ..runtime.checkpoints.reader import Place, located
 from ..runtime.checkpoints.saving import ZIP, get_unsafe_globals_in_checkpoint, load, save
+from ..runtime.layouts import LAYOUTS, Layout
 from ..runtime.memory_view import TypedStorage
 
 MAP_LOCATION: TypeAlias = Place
@@ -38,6 +39,11 @@ def _is_zipfile(f: IO[bytes]) -> bool:
     start: Any = f.read(len(ZIP))
     f.seek(at)
     return start == ZIP
+
+
+def _get_layout(name: str) -> Layout:
+    """The layout that PyTorch's pickles name: "torch.strided"."""
+    return LAYOUTS[name.removeprefix("torch.")]
 
 
 DEFAULT_PROTOCOL = 2  # of what `save` pickles

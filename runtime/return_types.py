@@ -33,6 +33,8 @@ def _from_any(base: Any) -> Any:
     def new(cls: type, *values: Any, **named: Any) -> Any:
         if len(values) == 1 < count and not named:
             (values,) = values
+        elif values and type(values[-1]) is dict:  # as pickles have it: a sequence, and more by name
+            values = values[0]
         return make(cls, *values, **named)
 
     return new

@@ -5,6 +5,7 @@ What a file can reach, and what it can't:
 
 - Nothing is imported for a file, and nothing that a file names is called: neither functions nor classes.  So
   `os.system`, `builtins.eval`, `operator.attrgetter` or `functools.partial` are refused by their names.
+  `getattr` gives one thing: an op by its name, as `torch.relu` is pickled.
 - An instance is made by `object.__new__` (or that of list, dict, tuple), without `__init__` and the class's
   own `__new__`, and takes the state of the file by the `__setstate__` of its class where it has one,
   else as its
@@ -33,7 +34,7 @@ from weakref import WeakSet
 
 from ...ir.errors import ArgumentError
 from ..tensor import Tensor
-from .names import Unsuited, runs_when_freed, shown, values
+from .names import ATTRIBUTE, ROOT_FUNCTIONS, Unsuited, runs_when_freed, shown, values
 
 HERE = __name__.partition(".")[0]  # lamina
 BLOCKED = ("sys", "os", "posix", "nt", "subprocess")  # of these nothing is taken, whoever vouches for it
@@ -137,6 +138,9 @@ def named(module: str, name: str) -> tuple[Any, str]:
     Looked up among what is loaded, by dictionaries alone: no attribute is asked for, as that might run code.
     """
     spelled = f"{module}.{name}"
+    for each in (ATTRIBUTE, ROOT_FUNCTIONS):
+        if spelled == each.name:
+            return each, ""
     if module.partition(".")[0] in ("torch", HERE):
         return _of_lamina(module, name)
     if spelled in PLAIN:
@@ -173,10 +177,17 @@ def _looked_up(module: str, name: str) -> Any:
     return found
 
 
+def root_function(name: str) -> Any:
+    """An op, by its public name; None where there is none.  What hands files or memory on is none."""
+    return sys.modules[f"{HERE}.runtime.ops"].FUNCTIONS.get(name)
+
+
 def _of_lamina(module: str, name: str) -> tuple[Any, str]:
-    """A module of `nn`, by Lamina's name or by PyTorch's, or one of its functions."""
+    """A module of `nn`, by Lamina's name or by PyTorch's, one of its functions, or an op."""
     home = HERE + module.removeprefix("torch").removeprefix(HERE)
-    if home in (f"{HERE}._C._nn", f"{HERE}.runtime.ops"):  # where PyTorch keeps gelu and its kin, and Lamina
+    if home == f"{HERE}.runtime.ops" and (op := root_function(name)) is not None:
+        return op, ""
+    if home == f"{HERE}._C._nn":  # where PyTorch keeps gelu and its kin
         home = f"{HERE}.nn.functional"
     if not f"{home}.".startswith(f"{HERE}.nn."):
         return None, "only the modules of nn are taken: save the state_dict() of optimizers and others"

@@ -392,6 +392,8 @@ class _Function(NamedTuple):
 
 
 RECONSTRUCTOR = _Function("copyreg._reconstructor")  # of classes, as protocols 0 and 1 have them
+# How `torch.relu` is pickled: as an attribute of this class, by name.
+ATTRIBUTE, ROOT_FUNCTIONS = _Function("builtins.getattr"), _Function("torch._C._VariableFunctionsClass")
 
 
 @cache
@@ -414,6 +416,15 @@ _REBUILDING = {
 }
 
 
+# What PyTorch's functions of `torch._utils` are here.
+REBUILDERS = {
+    "_rebuild_tensor": "rebuild_tensor", "_rebuild_tensor_v2": "rebuild_tensor_v2",
+    "_rebuild_tensor_v3": "rebuild_tensor_v3", "_rebuild_parameter": "rebuild_parameter",
+    "_rebuild_parameter_with_state": "rebuild_parameter", "_rebuild_sparse_tensor": "rebuild_sparse",
+    "_rebuild_meta_tensor_no_storage": "rebuild_meta",
+}  # fmt: skip
+
+
 def _is_further(dtype: DType) -> bool:
     return dtype.numpy.type.__module__ == "ml_dtypes"
 
@@ -422,13 +433,7 @@ def _is_further(dtype: DType) -> bool:
 def values() -> dict[str, Any]:
     """What each name stands for."""
     called = _called()
-    utils = {
-        "_rebuild_tensor": "rebuild_tensor", "_rebuild_tensor_v2": "rebuild_tensor_v2",
-        "_rebuild_tensor_v3": "rebuild_tensor_v3", "_rebuild_parameter": "rebuild_parameter",
-        "_rebuild_parameter_with_state": "rebuild_parameter", "_rebuild_sparse_tensor": "rebuild_sparse",
-        "_rebuild_meta_tensor_no_storage": "rebuild_meta",
-    }  # fmt: skip
-    found: dict[str, Any] = {f"torch._utils.{name}": called[maker] for name, maker in utils.items()}
+    found: dict[str, Any] = {f"torch._utils.{name}": called[maker] for name, maker in REBUILDERS.items()}
     for name, kind in ((s, StorageKind(d)) for d, s in STORAGES.items()):
         found[f"torch.{name}"] = found[f"torch.storage.{name}"] = kind
     found["torch.storage.UntypedStorage"] = found["torch.UntypedStorage"] = UntypedStorage

@@ -29,7 +29,17 @@ from ..on_device import there
 from ..tensor import Tensor, tensor_of, wrap
 from . import classes
 from .archive import Archive, Source
-from .names import RECONSTRUCTOR, Makers, RefusedNameError, StorageKind, Unsuited, shown, values
+from .names import (
+    ATTRIBUTE,
+    RECONSTRUCTOR,
+    ROOT_FUNCTIONS,
+    Makers,
+    RefusedNameError,
+    StorageKind,
+    Unsuited,
+    shown,
+    values,
+)
 from .opcodes import Pickle
 from .own_form import SavedFileError
 
@@ -170,6 +180,8 @@ class _World:
         maker = self.makers.of.get(id(function))
         if maker is not None:
             return maker(*args)
+        if function is ATTRIBUTE:
+            return self._op(*args)
         if function is RECONSTRUCTOR:
             cls, base, state = args
             if base is not object or state is not None:
@@ -180,6 +192,15 @@ class _World:
         if self._is_of_program(function):
             return self._kept(classes.called(function, args))
         raise Unsuited(f"a call of {shown(function)}")
+
+    def _op(self, owner: Any = None, name: Any = None, *more: Any) -> Any:
+        """What a pickle asks `getattr` for.  Raises RefusedNameError for all but an op."""
+        known = owner is ROOT_FUNCTIONS and type(name) is str and not more
+        op = classes.root_function(name) if known else None
+        if op is None:
+            what = f"{ROOT_FUNCTIONS.name}.{name}" if known else ATTRIBUTE.name
+            raise self._refused(what, "only an op is looked up")
+        return op
 
     def _kept(self, made: Any) -> Any:
         if not isinstance(made, Enum):  # whose members are the program's
@@ -192,6 +213,8 @@ class _World:
     def _instance(self, cls: Any, args: Any, kwargs: dict) -> Any:
         if type(args) is not tuple or type(kwargs) is not dict:
             raise Unsuited("arguments that are no tuple")
+        if cls is ATTRIBUTE:
+            return self._op(*args)
         if self._is_vouched(cls):
             return self._kept(cls.__new__(cls, *args, **kwargs))
         maker = self.makers.of.get(id(cls))

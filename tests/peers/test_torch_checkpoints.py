@@ -435,3 +435,75 @@ def test_any_nesting_goes_there_and_back(obj, zipped):
     ours = from_torch(obj, zipped)
     same(ours, obj)
     same(ours, to_torch(ours, zipped))
+
+
+# ---- plain pickles -----------------------------------------------------------------------------------------
+class _AsLamina(pickle.Unpickler):
+    """As a program under torch's name finds modules."""
+
+    def find_class(self, module: str, name: str) -> object:
+        return super().find_class(module.replace("torch", "lamina", 1), name)
+
+
+def _noted() -> torch.Tensor:
+    made = torch.ones(2)
+    made.note = "x"
+    return made
+
+
+PICKLED = {
+    "tensor": lambda: torch.arange(3.0), "view": lambda: torch.arange(6.0).reshape(2, 3).t()[1:],
+    "requires gradients": lambda: torch.ones(2, requires_grad=True), "half": lambda: torch.ones(3).bfloat16(),
+    "conjugated": lambda: torch.tensor([1 + 2j]).conj(), "bools": lambda: torch.tensor([True, False]),
+    "float8": lambda: torch.ones(2).to(torch.float8_e4m3fn), "uint16": lambda: torch.ones(2).to(torch.uint16),
+    "none": lambda: torch.empty(0, 3), "sparse": lambda: torch.eye(3).to_sparse(),
+    "rows": lambda: torch.eye(3).to_sparse_csr(), "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
+    "storage": lambda: torch.arange(3.0).storage(), "bytes": lambda: torch.arange(3.0).untyped_storage(),
+    "noted": _noted, "layout": lambda: torch.strided, "dtype": lambda: torch.float16,
+    "sizes": lambda: torch.Size([1, 2]), "result": lambda: torch.max(torch.arange(6.0).reshape(2, 3), dim=0),
+    "relu": lambda: torch.relu, "gelu": lambda: torch.nn.functional.gelu,
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+@pytest.mark.parametrize("case", [*PICKLED])
+@pytest.mark.parametrize("protocol", [2, pickle.DEFAULT_PROTOCOL])
+def test_plain_pickles_are_read(case, protocol):
+    theirs = PICKLED[case]()
+    ours = _AsLamina(io.BytesIO(pickle.dumps(theirs, protocol))).load()
+    if case in ("relu", "gelu"):
+        assert ours(lamina.tensor([-1.0, 2.0])).shape == (2,) and ours.__name__ == case
+    elif case in ("storage", "bytes"):
+        assert list(ours) == list(theirs)
+    elif isinstance(theirs, torch.Tensor):
+        same(ours, theirs)
+        assert ours.requires_grad == theirs.requires_grad and getattr(ours, "note", "") == getattr(
+            theirs, "note", ""
+        )
+        assert isinstance(ours, lamina.nn.Parameter) == isinstance(theirs, torch.nn.Parameter)
+    elif case == "result":
+        assert ours.values.tolist() == theirs.values.tolist() and ours[1].tolist() == theirs.indices.tolist()
+    else:
+        assert str(ours).split(".")[-1] == str(theirs).split(".")[-1]
+
+
+def test_tensors_of_a_pickle_share_what_they_shared_no_more():
+    x = torch.arange(3.0)
+    ours = _AsLamina(io.BytesIO(pickle.dumps({"x": x, "again": x, "part": x[1:]}))).load()
+    assert ours["x"] is ours["again"] and ours["part"].tolist() == [1.0, 2.0]
+
+
+def test_a_module_may_hold_an_op():
+    """torch.relu is pickled as an attribute of a class of PyTorch's, by `getattr`."""
+    theirs = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    theirs.activation, theirs.other = torch.relu, torch.nn.functional.gelu
+    ours = from_torch(theirs, weights_only=False)
+    assert ours.activation is lamina.relu and ours.other is lamina.nn.functional.gelu
+    with pytest.raises(pickle.UnpicklingError, match="builtins.getattr"):
+        from_torch({"activation": torch.relu})
+    module = lamina.nn.Sequential(lamina.nn.Linear(2, 2))
+    module.activation = lamina.sin
+    file = io.BytesIO()
+    lamina.save(module, file)
+    file.seek(0)
+    assert lamina.load(file, weights_only=False).activation is lamina.sin
