@@ -3,6 +3,9 @@
 `mask` broadcasts to the input; where it is false, an element does not count. `dim` is an int, several, or
 None or () for all. What none was selected for is the reduction's value of nothing: 0, 1, an infinity, or NaN.
 Of normalised and running results, those where the mask is false mean nothing.
+
+Sparse masks select as dense ones do. Sums, products, extremes and means of sparse tensors lie as these do,
+and hold no element where none was selected.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from ..ir import dtypes
 from ..ir.dtypes import DType
 from ..ir.errors import ArgumentError, DTypeError, ShapeError
 from ..runtime import Tensor, ops
+from ..runtime.layouts import strided
 from ..runtime.refusal import refusing_names
 from .names import finfo, iinfo
 
@@ -81,6 +85,8 @@ def _mask(call: str, x: Tensor, mask: Tensor | None) -> Tensor:
         raise ArgumentError(f"{call}: mask must be a tensor, not {type(mask).__name__}")
     if mask.ndim > x.ndim:
         raise ShapeError(f"{call}: mask has {mask.ndim} dimensions, more than the {x.ndim} of input")
+    if mask.layout is not strided:
+        mask = mask.to_dense()
     return mask.to(dtypes.bool_).expand(x.shape)
 
 
@@ -97,6 +103,12 @@ def _filled(call: str, input: Tensor, dtype: DType | None, mask: Tensor | None, 
     if mask is None:
         return x
     return ops.where(_mask(call, x, mask), x, _nothing_of(nothing, x.dtype))
+
+
+def _input_mask(input: Tensor, *args: Any, mask: Tensor, **kwargs: Any) -> Tensor:
+    """The elements of `input` that count, in its shape and layout."""
+    found = _mask("masked._input_mask", input, mask)
+    return found if input.layout is strided else found.to_sparse(layout=input.layout)
 
 
 # ---- reductions --------------------------------------------------------------------------------------------
@@ -145,9 +157,29 @@ def _named(function: Callable, name: str) -> Callable:
     return function
 
 
+def _of_any_layout(function: Callable) -> Callable:
+    """The same reduction, of sparse tensors too."""
+
+    def reduced(
+        input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        if not isinstance(input, Tensor) or input.layout is strided:
+            return function(input, dim, keepdim=keepdim, dtype=dtype, mask=mask)
+        x = input.to_dense()
+        found = function(x, dim, keepdim=keepdim, dtype=dtype, mask=mask)
+        if mask is not None:
+            found = ops.where(_count(f"masked.{name}", x, dim, keepdim, mask) > 0, found, 0)
+        return found.to_sparse(layout=input.layout)
+
+    name = function.__name__
+    return _named(reduced, name)
+
+
 sum = _totals("sum", lambda x, dims, keepdim, dtype: ops.sum(x, dims, keepdim, dtype=dtype))
 prod = _totals("prod", _products)
 amax, amin = _extremes("amax", True), _extremes("amin", True)
+sum, prod, amax, amin = (_of_any_layout(each) for each in (sum, prod, amax, amin))
 argmax, argmin = _extremes("argmax", False), _extremes("argmin", False)
 
 
@@ -171,6 +203,9 @@ def mean(
     if mask is None:
         return ops.mean(x, _dims(dim, x), bool(keepdim))
     return sum(x, dim, keepdim=keepdim) / _count("masked.mean", x, dim, keepdim, mask)
+
+
+mean = _of_any_layout(mean)
 
 
 class _Unmeant(DTypeError, ValueError):
