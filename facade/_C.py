@@ -111,6 +111,15 @@ Graph, Value = (
 )
 
 
+def _switch(enabled: bool) -> bool:
+    """Change nothing: PyTorch's own compiler, whose switch it is, is not here.  Returns that it is off."""
+    return False
+
+
+_jit_set_profiling_executor = _jit_set_profiling_mode = _jit_set_texpr_fuser_enabled = _switch
+_jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_nvfuser_enabled = _switch
+
+
 def _log_api_usage_once(*_: Any) -> None:
     """Count nothing."""
 

@@ -232,7 +232,7 @@ def var(
     away = x - mean(x, dim, keepdim=True, mask=mask)
     squares = sum(away * away.conj(), dim, keepdim=keepdim, mask=mask)
     count = _count("masked.var", x, dim, keepdim, mask) - correction
-    return squares / ops.clamp(count, min=0)
+    return (squares / ops.clamp(count, min=0)).to(squares.dtype)  # whatever number the correction is
 
 
 def std(

@@ -7,24 +7,28 @@ what its graph's types say, before anything is computed: an author can spell arr
 from __future__ import annotations
 
 import os
+import shutil
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
+from typing import IO, Any
 
 import numpy as np
 
 from ..ir.dims import symbols_of
 from ..ir.dtypes import bfloat16
-from ..ir.errors import ArgumentError, LaminaError
+from ..ir.errors import ArgumentError, DeviceError, LaminaError
 from ..ir.graph import Graph, Value
 from ..ir.memo import remember
 from ..ir.placed import nodes_of, placed
 from ..ir.specialise import specialise
 from ..ir.text import parse
-from ..ir.types import CPU
+from ..ir.types import CPU, Device
 from ..ir.verify import verify
 from ..ir.where import Where
+from ..nn.module import destination
 from ..nn.resizing import TABLES as RESIZING
 from ..runtime import Tensor, modes
 from ..runtime.tensor import tensor_of
@@ -114,6 +118,35 @@ class Loaded:
         arrays = fitting([x._data if isinstance(x, Tensor) else np.asarray(x) for x in inputs], self.inputs)
         if self._sizes:
             self._sizes.of(arrays)
+
+    forward = __call__
+
+    def train(self, mode: bool = True) -> Loaded:
+        """Itself, with mode False.  Raises ArgumentError: what was exported can't be trained."""
+        if mode:
+            raise ArgumentError(
+                "an exported model has no training mode: train the module that it was made of"
+            )
+        return self
+
+    def eval(self) -> Loaded:
+        """Itself."""
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Loaded:
+        """Itself, on the CPU.  Raises DeviceError, ArgumentError for another device or dtype."""
+        device, dtype = destination(args, kwargs)
+        if dtype is not None:
+            raise ArgumentError(
+                f"an exported model computes in the dtypes that it was exported with, not {dtype}"
+            )
+        if device is not None and Device(device).type != "cpu":
+            raise DeviceError(f"an exported model takes and gives tensors of the CPU, not of {device}")
+        return self
+
+    def cpu(self) -> Loaded:
+        """Itself."""
+        return self
 
     def __reduce__(self) -> Any:
         raise ArgumentError("an exported model can't be copied or pickled: load it where it is needed")
@@ -268,16 +301,35 @@ def _tensors(x: Any) -> Any:
     return type(x)(map(_tensors, x)) if isinstance(x, (list, tuple)) else x
 
 
-def load(path: str | os.PathLike, *, native: bool = True, max_bytes: int | None = None) -> Loaded:
-    """The model in a file that `export` wrote.
+def load(
+    path: str | os.PathLike | IO[bytes], map_location: Any = None, *, native: bool = True,
+    max_bytes: int | None = None,
+) -> Loaded:  # fmt: skip
+    """The model in a file that `export` or `save` wrote.
 
     native: run the code in the file, which can do whatever its author wanted; False compiles the graph in it
     anew, for files of others.  max_bytes: of memory that the file may ask for.  By default a native one may
     have what the machine has; a graph's arrays may have 1 GiB together or 256 times the file's size, and a
     call of it may be estimated at ten minutes.  Raises ModelError for a file that is no model, is damaged,
     asks for more, or holds no code for this machine; FileNotFoundError.
+    map_location: the CPU.  Raises DeviceError for another.
     """
-    return Loaded(Path(path), native, max_bytes)
+    if map_location is not None and Device(map_location).type != "cpu":
+        raise DeviceError(
+            f"load(map_location): an exported model takes and gives tensors of the CPU, not of {map_location}"
+        )
+    if isinstance(path, (str, os.PathLike)):
+        return Loaded(Path(path), native, max_bytes)
+    folder = mkdtemp()  # as long as the model, whose code is in the file
+    try:
+        file = Path(folder) / "model"
+        file.write_bytes(path.read())
+        found = Loaded(file, native, max_bytes)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    weakref.finalize(found, shutil.rmtree, folder)
+    return found
 
 
 __all__ = ["Loaded", "ModelError", "load"]

@@ -124,6 +124,7 @@ class TracedFunction:
         self._recorder: int | None = None  # the thread that records, or is about to
         self._being_built: list[list[tuple[list[Branch], Branch]]] = []
         self._lost: DeviceError | None = None
+        self._example: tuple | None = None  # what `trace(function, example)` called it with
         self.reset()
         _traced.add(self)
 
@@ -1241,7 +1242,9 @@ def trace(
     )  # fmt: skip
     if example_inputs is not None or example_kwarg_inputs is not None:
         given = () if example_inputs is None else example_inputs
-        traced(*(given if isinstance(given, (tuple, list)) else (given,)), **(example_kwarg_inputs or {}))
+        given = (*given,) if isinstance(given, (tuple, list)) else (given,)
+        traced(*given, **(example_kwarg_inputs or {}))
+        traced._example = None if example_kwarg_inputs else given
     return traced
 
 

@@ -477,3 +477,38 @@ def test_a_number_of_threads_that_is_none_is_refused_by_its_name(tmp_path, monke
     with pytest.raises(ModelError, match="LAMINA_NUM_THREADS is a number of threads, not 'two'"):
         jit.load(path)(lamina.ones(2))
     assert Model(path, threads=1).run(np.ones(2, np.float32)).tolist() == [2, 2]
+
+
+# ---- as torch.jit spells it --------------------------------------------------------------------------------
+def test_what_was_traced_with_an_example_is_saved_and_loaded(tmp_path):
+    def f(x):
+        return x.sum(1) * 2
+
+    x = lamina.arange(6.0).reshape(2, 3)
+    traced = jit.trace(f, x)
+    traced.save(tmp_path / "f.pt", dynamic={0: {0: "batch"}}, levels=LEVEL)
+    with open(tmp_path / "open.pt", "wb") as file:
+        jit.save(traced, file, levels=LEVEL)
+    with open(tmp_path / "open.pt", "rb") as file:
+        opened = jit.load(file)
+    served = jit.load(tmp_path / "f.pt", map_location="cpu").eval().to("cpu")
+    assert opened(x).tolist() == served.forward(x).tolist() == [6.0, 24.0]
+    assert served(lamina.ones(3, 3)).tolist() == [6.0] * 3
+    assert jit.trace_module(nn.Flatten(), {"forward": x})(x).shape == (2, 3)
+    with pytest.raises(TypeError, match="has no training mode"):
+        served.train()
+    with pytest.raises(TypeError, match="keeps the dtypes|in the dtypes that"):
+        served.to(lamina.float64)
+    with pytest.raises(lamina.ir.errors.DeviceError, match="tensors of the CPU"):
+        served.to("cuda")
+
+
+def test_what_can_not_be_saved_or_loaded_so(tmp_path):
+    with pytest.raises(ExportError, match="was traced without an example"):
+        jit.save(jit.script(network()), tmp_path / "no.pt")
+    with pytest.raises(TypeError, match="takes what trace or script gave, not Sequential"):
+        jit.save(network(), tmp_path / "no.pt")
+    with pytest.raises(TypeError, match="trace.mod.method, example"):
+        jit.trace_module(nn.Flatten(), {"other": lamina.ones(2)})
+    with pytest.raises(lamina.ir.errors.DeviceError, match="tensors of the CPU"):
+        jit.load(tmp_path / "net.pt", map_location="cuda")
