@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ..ir.errors import ArgumentValueError
@@ -15,11 +16,15 @@ PyTree: TypeAlias = Any
 
 
 class NodeDef(NamedTuple):
-    """How a class is taken apart, to its items and what else there is to it, and made again of both."""
+    """How a class is taken apart, to its items and what else there is to it, and made again of both.
+
+    flatten_with_keys_fn: the items with the keys that lead to them, where a class says it.
+    """
 
     type: Any
     flatten_fn: Callable[[Any], tuple[Any, Context]]
     unflatten_fn: Callable[[Any, Context], Any]
+    flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Context]] | None = None
 
 
 def _values(x: Any) -> tuple[list[Any], Context]:
@@ -30,6 +35,7 @@ def _dict_unflatten(values: Any, context: Context) -> dict:
     return dict(zip(context, values, strict=True))
 
 
+_DICTS = (dict, OrderedDict, defaultdict)  # which stand for one another where keys are the same
 # By class, as libraries look it up; named tuples of all classes by the function that makes such classes.
 SUPPORTED_NODES: dict[Any, NodeDef] = {
     node.type: node
@@ -57,17 +63,49 @@ def register_pytree_node(
 ) -> None:  # fmt: skip
     """Have a class taken apart as containers are: here, and by the transforms of `func`.
 
-    flatten_fn: the object's items, and a context that `unflatten_fn` makes it again with.  The others are
-    for writing and naming structures, which is not done here.  Raises ArgumentValueError for a class that
-    is a container already.
+    flatten_fn: the object's items, and a context that `unflatten_fn` makes it again with.
+    flatten_with_keys_fn: the items with keys.  The others are for writing structures, which is not done here.
+    Raises ArgumentValueError for a class that is a container already.
     """
     if cls in SUPPORTED_NODES:
         raise ArgumentValueError(f"{cls} is already registered as pytree node.")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
     trees.REGISTERED[cls] = flatten_fn, unflatten_fn
 
 
 _register_pytree_node = register_pytree_node
+
+
+def register_dataclass(
+    cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:  # fmt: skip
+    """Have a dataclass taken apart to its fields, and made again of them by name.
+
+    field_names: those that hold data; all that `__init__` takes, unless given.  drop_field_names: those of
+    them that `field_names` leaves out.  Raises ArgumentValueError where the names are not all.
+    """
+    known = [f.name for f in fields(cls) if f.init] if is_dataclass(cls) else field_names
+    names = known if field_names is None else field_names
+    if known is None or names is None:
+        raise ArgumentValueError(f"register_dataclass: {cls.__name__} is no dataclass: pass field_names=")
+    if names is not known and {*names} != {*known} - {*(drop_field_names or ())}:
+        raise ArgumentValueError(
+            f"register_dataclass(field_names): {cls.__name__} has {', '.join(known)}: name each, or drop it"
+        )
+
+    def flatten(x: Any) -> tuple[list[Any], Context]:
+        held = [name for name in names if getattr(x, name) is not None]  # of others there is nothing
+        return [getattr(x, name) for name in held], [held, [name for name in names if name not in held]]
+
+    def with_keys(x: Any) -> tuple[list[tuple[Any, Any]], Context]:
+        values, context = flatten(x)
+        return [(GetAttrKey(name), value) for name, value in zip(context[0], values, strict=True)], context
+
+    def unflatten(values: Iterable[Any], context: Context) -> Any:
+        return cls(**dict(zip(context[0], values, strict=True)), **dict.fromkeys(context[1]))
+
+    register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=with_keys)
 
 
 class MappingKey(NamedTuple):
@@ -135,6 +173,36 @@ class TreeSpec:
     def unflatten(self, leaves: Iterable[Any]) -> PyTree:
         """The container around these leaves."""
         return tree_unflatten(leaves, self)
+
+    def flatten_up_to(self, tree: PyTree) -> list[Any]:
+        """What a container holds at the places of the leaves.  Raises ArgumentValueError for another one."""
+        if self.is_leaf():
+            return [tree]
+        kind = _get_node_type(tree)
+        if kind not in SUPPORTED_NODES:
+            raise ArgumentValueError(
+                f"a {self.type.__name__} is wanted, not a {type(tree).__name__}: {tree!r}"
+            )
+        items, context = SUPPORTED_NODES[kind].flatten_fn(tree)
+        both_dicts = all(each in _DICTS for each in (kind, self.type))
+        if kind is not self.type and not both_dicts:
+            raise ArgumentValueError(
+                f"Node type mismatch: a {self.type.__name__} is wanted, not a {kind.__name__}"
+            )
+        if both_dicts:
+            keys = self.context[1] if self.type is defaultdict else self.context
+            if {*keys} != {*tree}:
+                raise ArgumentValueError(f"Node keys mismatch: {list(keys)} and {list(tree)}")
+            items = [tree[key] for key in keys]
+        elif len(items) != self.num_children:
+            raise ArgumentValueError(
+                f"Node arity mismatch: {self.num_children} items are wanted, not {len(items)}"
+            )
+        elif context != self.context and kind is not deque:  # whose length at most may differ
+            raise ArgumentValueError(
+                f"Node context mismatch for {kind.__name__}: {self.context!r} and {context!r}"
+            )
+        return [x for spec, item in zip(self.children_specs, items) for x in spec.flatten_up_to(item)]
 
     def _key(self) -> tuple:
         return self.type, self.context, self.children_specs
@@ -221,9 +289,12 @@ def tree_structure(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
 def tree_map(
     func: Callable, tree: PyTree, *rests: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
 ) -> PyTree:
-    """The container with `func` of each leaf, and of those at its place in further containers."""
+    """The container with `func` of each leaf, and of what stands at its place in further containers.
+
+    Raises ArgumentValueError where these are built otherwise.
+    """
     leaves, spec = tree_flatten(tree, is_leaf)
-    others = [tree_leaves(rest, is_leaf) for rest in rests]
+    others = [spec.flatten_up_to(rest) for rest in rests]
     return tree_unflatten([func(*of) for of in zip(leaves, *others, strict=True)], spec)
 
 
@@ -240,19 +311,93 @@ def _only(kind: Any, func: Callable) -> Callable[[Any], Any]:
     return lambda x: func(x) if wanted(x) else x
 
 
-def tree_map_only(kind: Any, func: Callable, tree: PyTree) -> PyTree:
+def map_only(kind: Any, /) -> Callable[[Callable], Callable[[Any], Any]]:
+    """What makes of a function one that leaves alone what is not of a class, or of which `kind` says no."""
+    return lambda func: _only(kind, func)
+
+
+def tree_map_only(
+    kind: Any, /, func: Callable, tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> PyTree:
     """The container with `func` of the leaves that are of a class, or of which a function says so."""
-    return tree_map(_only(kind, func), tree)
+    return tree_map(_only(kind, func), tree, is_leaf=is_leaf)
 
 
-def tree_all(pred: Callable, tree: PyTree) -> bool:
+def tree_map_only_(
+    kind: Any, /, func: Callable, tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> PyTree:
+    """Call `func` with those leaves, and return the container itself."""
+    return tree_map_(_only(kind, func), tree, is_leaf=is_leaf)
+
+
+def tree_all(pred: Callable, tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> bool:
     """Whether `pred` holds of all leaves."""
-    return all(map(pred, tree_leaves(tree)))
+    return all(map(pred, tree_leaves(tree, is_leaf)))
 
 
-def tree_any(pred: Callable, tree: PyTree) -> bool:
+def tree_any(pred: Callable, tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> bool:
     """Whether `pred` holds of a leaf."""
-    return any(map(pred, tree_leaves(tree)))
+    return any(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_all_only(
+    kind: Any, /, pred: Callable, tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> bool:
+    """Whether `pred` holds of all leaves of a class."""
+    return all(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, kind))
+
+
+def tree_any_only(
+    kind: Any, /, pred: Callable, tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> bool:
+    """Whether `pred` holds of a leaf of a class."""
+    return any(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, kind))
+
+
+def tree_is_leaf(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> bool:
+    """Whether this is no container, or `is_leaf` says so."""
+    return is_leaf is not None and is_leaf(tree) or _is_leaf(tree)
+
+
+def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
+    """The leaves of a call's arguments."""
+    return tree_leaves((args, kwargs))
+
+
+def is_namedtuple_class(cls: Any) -> bool:
+    """Whether a class is of named tuples."""
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def is_namedtuple_instance(obj: Any) -> bool:
+    """Whether this is a named tuple."""
+    return is_namedtuple_class(type(obj))
+
+
+def is_namedtuple(obj: Any) -> bool:
+    """Whether this is a named tuple, or a class of such."""
+    return is_namedtuple_class(obj) or is_namedtuple_instance(obj)
+
+
+def _broadcast_to_and_flatten(
+    tree: PyTree, treespec: TreeSpec, is_leaf: Callable[[PyTree], bool] | None = None
+) -> list[Any] | None:
+    """A leaf for each of a structure, that of the container above it; None where both are built otherwise."""
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    kind = _get_node_type(tree)
+    if treespec.is_leaf() or kind is not treespec.type:
+        return None
+    items, context = SUPPORTED_NODES[kind].flatten_fn(tree)
+    if len(items) != treespec.num_children or context != treespec.context:
+        return None
+    found: list[Any] = []
+    for item, spec in zip(items, treespec.children_specs):
+        part = _broadcast_to_and_flatten(item, spec, is_leaf)
+        if part is None:
+            return None
+        found += part
+    return found
 
 
 def treespec_leaf() -> TreeSpec:
@@ -275,21 +420,50 @@ class _Star:
         return "*"
 
 
-def tree_flatten_with_path(tree: PyTree) -> tuple[list[tuple[tuple, Any]], TreeSpec]:
+def tree_flatten_with_path(
+    tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> tuple[list[tuple[tuple, Any]], TreeSpec]:
     """The leaves of a container, each with the keys that lead to it, and its structure."""
     found: list[tuple[tuple, Any]] = []
 
     def walk(x: Any, path: tuple) -> None:
-        if _is_leaf(x):
+        if tree_is_leaf(x, is_leaf):
             found.append((path, x))
             return
         node = SUPPORTED_NODES[_get_node_type(x)]
+        if node.flatten_with_keys_fn is not None:
+            for key, item in node.flatten_with_keys_fn(x)[0]:
+                walk(item, (*path, key))
+            return
         items, context = node.flatten_fn(x)
         for key, item in zip(_keys(x, items), items, strict=True):
             walk(item, (*path, key))
 
     walk(tree, ())
-    return found, tree_structure(tree)
+    return found, tree_structure(tree, is_leaf)
+
+
+def tree_leaves_with_path(
+    tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> list[tuple[tuple, Any]]:
+    """The leaves of a container, each with the keys that lead to it."""
+    return tree_flatten_with_path(tree, is_leaf)[0]
+
+
+def tree_map_with_path(
+    func: Callable, tree: PyTree, *rests: PyTree, is_leaf: Callable[[PyTree], bool] | None = None
+) -> PyTree:
+    """The container with `func` of the keys and of each leaf, and of what stands at its place in others."""
+    found, spec = tree_flatten_with_path(tree, is_leaf)
+    others = [spec.flatten_up_to(rest) for rest in rests]
+    return tree_unflatten([func(*leaf, *of) for leaf, *of in zip(found, *others, strict=True)], spec)
+
+
+def key_get(obj: Any, kp: tuple) -> Any:
+    """What the keys lead to."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
 
 
 def _keys(x: Any, items: Sequence[Any]) -> list[Any]:
