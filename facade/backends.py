@@ -7,10 +7,12 @@ those of its plain kernels either way.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 
 from ..ir.errors import ArgumentError, ArgumentValueError
 from ..ir.pretended_gpus import count
 from ..ir.warned import warn
+from ..nn.sdp_kernels import SDPBackend
 
 
 def get_cpu_capability() -> str:
@@ -121,6 +123,23 @@ def fp16_bf16_reduction_math_sdp_allowed() -> bool:
     return _reduction
 
 
+class SDPAParams(NamedTuple):
+    """A call of attention, of which a GPU's kernels are asked."""
+
+    query: Any
+    key: Any
+    value: Any
+    attn_mask: Any
+    dropout: float
+    is_causal: bool
+    enable_gqa: bool
+
+
+def _can_not(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether a GPU's kernel of PyTorch's takes a call: none is here."""
+    return False
+
+
 cuda = _absent(
     "cuda",
     matmul=SimpleNamespace(
@@ -134,6 +153,11 @@ vars(cuda).update(
     is_built=lambda: count() > 0,  # programs ask before they ask for devices
     is_flash_attention_available=lambda: False,
     sdp_kernel=sdp_kernel,
+    SDPBackend=SDPBackend,
+    SDPAParams=SDPAParams,
+    can_use_flash_attention=_can_not,
+    can_use_efficient_attention=_can_not,
+    can_use_cudnn_attention=_can_not,
     preferred_linalg_library=_preference("linalg"),
     preferred_blas_library=_preference("blas"),
     allow_fp16_bf16_reduction_math_sdp=allow_fp16_bf16_reduction_math_sdp,

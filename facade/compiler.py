@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -263,9 +263,34 @@ def graph_break(msg: str = "") -> None:
 
 is_dynamo_compiling = is_exporting = is_compiling
 
-# Switches that may be set, and change nothing.
-CONFIG = SimpleNamespace(
-    cache_size_limit=8, recompile_limit=8, suppress_errors=False, verbose=False, capture_scalar_outputs=False
+
+class Switches(ModuleType):
+    """Switches of PyTorch's compiler, which may be set, and change nothing; what was not set is False."""
+
+    def __init__(self, name: str, **told: Any):
+        super().__init__(f"{ROOT}.{name}", type(self).__doc__)
+        vars(self).update(told)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return False
+
+    @contextlib.contextmanager
+    def patch(self, changes: Any = None, value: Any = None, /, **more: Any) -> Iterator[None]:
+        """Set switches within a block, or a decorated function: one by its name, or several."""
+        told = {changes: value} if isinstance(changes, str) else {**(changes or {}), **more}
+        before = {name: getattr(self, name) for name in told}
+        vars(self).update(told)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
+
+CONFIG = Switches(
+    "_dynamo.config", cache_size_limit=8, recompile_limit=8, suppress_errors=False, verbose=False,
+    capture_scalar_outputs=False,
 )  # fmt: skip
 
 _dynamo = ModuleType(f"{ROOT}._dynamo", "What scripts use of `torch._dynamo`.")

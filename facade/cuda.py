@@ -94,6 +94,21 @@ def manual_seed(seed: int) -> None:
 manual_seed_all = manual_seed
 
 
+def seed() -> None:
+    """Seed the generator by chance; without a device there is none to seed."""
+    if is_available():
+        default_generator.seed()
+
+
+seed_all = seed
+
+
+def initial_seed() -> int:
+    """What the generator was seeded with.  Raises DeviceError without a device."""
+    index_of(None, "initial_seed")
+    return default_generator.initial_seed()
+
+
 def get_rng_state(device: Any = "cuda") -> Any:
     """The state of a device's generator.  Raises DeviceError without one."""
     index_of(device, "get_rng_state")
@@ -164,6 +179,17 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     index_of(device, "memory_stats")
     allocator = _allocator(device, "memory_stats")
     return Counter() if allocator is None else Counter(allocator.statistics())
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """What a device's memory holds, to be read."""
+    about = ("memory_allocated", memory_allocated), ("memory_reserved", memory_reserved)
+    peaks = ("max_memory_allocated", max_memory_allocated), ("max_memory_reserved", max_memory_reserved)
+    return "\n".join(f"{name:<22}{asked(device):>20,} bytes" for name, asked in (*about, *peaks))
+
+
+memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+reset_max_memory_cached = reset_peak_memory_stats
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -32,6 +32,11 @@ def _fields(path: str) -> dict[str, str]:
     return found
 
 
+def get_pretty_env_info() -> str:
+    """What to put into a report of a bug, as torch.utils.collect_env tells it."""
+    return spelled()
+
+
 def _installed(library: str) -> str:
     try:
         return version(library)

@@ -21,15 +21,22 @@ else:  # whose module loads five more, for nothing that is used here
     Loader = MetaPathFinder = object
 
 ROOT = __name__.partition(".")[0]
-# By the name that is asked for: the module.
+# By the name that is asked for: the module, or a module in it.
 ROOMS = {
+    "_dynamo.exc": "facade.switches:dynamo_errors",
+    "_dynamo.utils": "facade.switches:dynamo_utils",
+    "_functorch": "facade.switches:functorch",
+    "_inductor": "facade.switches:inductor",
     "_jit_internal": "facade.jit_internal",
+    "_logging": "facade.switches:logging",
     "accelerator": "facade.accelerator",
     "ao": "facade.ao",
     "ao.quantization": "quantization",
     "array_api": "array_api",
     "autograd.profiler": "profiler",
     "autograd.profiler_util": "profiler",
+    "cuda.nvtx": "facade.switches:nvtx",
+    "cuda.profiler": "facade.switches:cuda_profiler",
     "distributed": "distributed",
     "distributed._functional_collectives": "distributed.functional_collectives",
     "distributed._composable": "distributed.composable",
@@ -68,6 +75,7 @@ ROOMS = {
     "torch_version": "facade.torch_version",
     "types": "facade.type_names",
     "utils.benchmark": "facade.benchmark",
+    "utils.collect_env": "facade.info",
     "utils.data.datapipes": "facade.datapipes",
     "utils.data.datapipes.datapipe": "facade.datapipes",
     "utils.data.datapipes.iter": "facade.datapipes",
@@ -99,7 +107,9 @@ FUNCTIONS = {
 def __getattr__(name: str) -> Any:
     """A room of the package that is imported at its first use, or an op.  Raises AttributeError."""
     if name in ROOMS:
-        room = import_module(f"{ROOT}.{ROOMS[name]}")
+        path, _, part = ROOMS[name].partition(":")
+        room = import_module(f"{ROOT}.{path}")
+        room = getattr(room, part) if part else room
         for below, absent in LATE.items():
             if below.rpartition(".")[0] == name:
                 vars(room).setdefault(below.rpartition(".")[2], absent)

@@ -74,7 +74,7 @@ MODULES: dict[str, ModuleType] = {
     "backends": backends,
     "backends.cuda": backends.cuda,
     "backends.cudnn": backends.cudnn,
-    "backends.mps": backends.mps,
+    **{f"backends.{name}": getattr(backends, name) for name in ("mkl", "mkldnn", "mps", "openmp")},
     "compiler": compiler,
     "cpu": cpu,
     "cpu.amp": cpu.amp,
@@ -120,6 +120,7 @@ MODULES: dict[str, ModuleType] = {
     "utils.data": data,
     "utils.data._utils": private._data_utils,
     "utils.data._utils.collate": private._collate,
+    "utils.data._utils.worker": private._worker,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,
     "utils.data.distributed": data,
@@ -146,8 +147,18 @@ def offer() -> None:
     private.add()
     for name, module in {"autograd": autograd, "nn.attention": nn.attention, "utils": utils}.items():
         vars(module)["__getattr__"] = late.of_room(name)
-    for above in (autograd, nn.attention, nn.parallel, utils, compiler._dynamo):  # so Python looks below
+    for above in (
+        autograd,
+        cuda,
+        nn.attention,
+        nn.parallel,
+        utils,
+        compiler._dynamo,
+    ):  # so Python looks below
         vars(above)["__path__"] = []
+    for above, name in ((cuda, "cuda"), (compiler._dynamo, "_dynamo")):
+        vars(above)["__getattr__"] = late.of_room(name)
+    vars(autograd).setdefault("variable", autograd)
     vars(nn.parallel)["__getattr__"] = late.of_room("nn.parallel")
     vars(nn.functional).setdefault("grad", nn.grad)  # which is made of its functions
     vars(utils).setdefault("_foreach_utils", private._foreach_utils)

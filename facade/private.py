@@ -7,6 +7,7 @@ import functools
 import io
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from .. import data, distributions, nn, optim
 from ..data import collate as collating
+from ..data import fetching
 from ..distributions import multivariate, parameters, transform
 from ..ir.dtypes import ALL, COMPLEX, DType, default_dtype, float32, float64
 from ..ir.errors import ArgumentValueError
@@ -33,6 +35,7 @@ from ..runtime import random as draws
 from ..runtime.checkpoints.names import REBUILDERS, Makers
 from ..runtime.checkpoints.saving import load
 from ..runtime.methods import RemovableHandle
+from . import overrides
 from .absent import kind
 from .torch_version import VERSION
 
@@ -160,6 +163,10 @@ def _get_softmax_dim(name: str, ndim: int, stacklevel: int) -> int:
 OF_FUNCTIONAL = {
     "_in_projection_packed": _in_projection_packed, "_in_projection": _in_projection,
     "_get_softmax_dim": _get_softmax_dim, "_Reduction": _reduction,
+    "handle_torch_function": overrides.handle_torch_function,
+    "has_torch_function": overrides.has_torch_function,
+    "has_torch_function_unary": overrides.has_torch_function_unary,
+    "has_torch_function_variadic": overrides.has_torch_function_variadic,
 }  # fmt: skip
 
 
@@ -304,7 +311,12 @@ _collate = _module(
     np_str_obj_array_pattern=re.compile("[SaUO]"),  # kinds of NumPy's arrays of texts and objects
     default_convert=collating.default_convert,
 )  # fmt: skip
-_data_utils = _module("utils.data._utils", collate=_collate, MP_STATUS_CHECK_INTERVAL=5.0)
+_worker = _module(
+    "utils.data._utils.worker", WorkerInfo=fetching.WorkerInfo, get_worker_info=fetching.get_worker_info
+)
+_data_utils = _module(
+    "utils.data._utils", collate=_collate, worker=_worker, MP_STATUS_CHECK_INTERVAL=5.0, __path__=[]
+)
 _ITERATORS = {
     "_BaseDataLoaderIter": data.loader.Batches,
     **{
@@ -312,7 +324,15 @@ _ITERATORS = {
         for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
     },
 }
-hooks = _module("utils.hooks", RemovableHandle=RemovableHandle)
+
+
+def unserializable_hook(f: Callable) -> Callable:
+    """Mark a hook that is of this process alone, so that a tensor with it is saved without a word."""
+    f.__torch_unserializable__ = True  # type: ignore[attr-defined]
+    return f
+
+
+hooks = _module("utils.hooks", RemovableHandle=RemovableHandle, unserializable_hook=unserializable_hook)
 
 
 def _load_from_bytes(b: bytes) -> Any:
@@ -373,11 +393,54 @@ def _rebuild_from_type_v2(func: Callable, new_type: type, args: tuple, state: An
     return made
 
 
+class KeyErrorMessage(str):
+    """The text of a KeyError, which would show it quoted."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return self
+
+
+class ExceptionWrapper:
+    """An exception on its way from another thread or process, with its traceback as a text.
+
+    exc_info: as sys.exc_info() gives it, which is asked unless given.  where: what it is told to be from.
+    """
+
+    def __init__(self, exc_info: Any = None, where: str = "in background"):
+        kind, error, trace = sys.exc_info() if exc_info is None else exc_info
+        self.exc_type, self.where = kind, where
+        self.exc_msg = "".join(traceback.format_exception(kind, error, trace))
+
+    def reraise(self) -> None:
+        """Raise it here.  Raises RuntimeError where its class takes no text alone."""
+        message: Any = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        if self.exc_type is KeyError:
+            message = KeyErrorMessage(message)
+        try:
+            error = self.exc_type(message)
+        except Exception:  # whatever it takes
+            raise RuntimeError(message) from None
+        raise error
+
+
+class classproperty:
+    """A property of a class."""
+
+    def __init__(self, func: Callable):
+        self.func = func
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self.func(owner)
+
+
 _tensor = _module("_tensor", Tensor=Tensor, _rebuild_from_type_v2=_rebuild_from_type_v2)
 _utils = _module(
     "_utils", **{name: _rebuilder(maker) for name, maker in REBUILDERS.items()},
     _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
+    ExceptionWrapper=ExceptionWrapper, KeyErrorMessage=KeyErrorMessage, classproperty=classproperty,
 )  # fmt: skip
 
 

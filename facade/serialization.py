@@ -34,6 +34,10 @@ def default_restore_location(storage: TypedStorage, location: str) -> TypedStora
     return located(None, storage, location)
 
 
+class SourceChangeWarning(Warning):
+    """What programs tell `warnings` to let pass: the source of a module in a file is not looked at."""
+
+
 def _is_zipfile(f: IO[bytes]) -> bool:
     at = f.tell()
     start: Any = f.read(len(ZIP))

@@ -32,6 +32,34 @@ class DataParallel(Module):
         return self.module(*inputs, **kwargs)
 
 
+def data_parallel(
+    module: Module, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+    module_kwargs: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Call `module` with `inputs`, a tuple or one, as DataParallel does.  Raises DeviceError."""
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    return DataParallel(module, device_ids, output_device, dim)(*given, **(module_kwargs or {}))
+
+
+def replicate(network: Module, devices: Sequence[Any], detach: bool = False) -> list[Module]:
+    """The network once for each device, which have the one memory.  Raises DeviceError for others."""
+    if unknown := [d for d in map(Device, devices) if d.type != "cpu" and not is_pretended(d)]:
+        raise DeviceError(f"replicate(devices): modules stay where they are, not on {unknown[0]} as well")
+    return [network for _ in devices]
+
+
+def parallel_apply(
+    modules: Sequence[Module], inputs: Sequence[Any], kwargs_tup: Sequence[dict[str, Any]] | None = None,
+    devices: Any = None,
+) -> list[Any]:  # fmt: skip
+    """What each module gives for its inputs, a tuple or one each; one after the other."""
+    named = kwargs_tup or ({},) * len(modules)
+    return [
+        m(*(x if isinstance(x, tuple | list) else (x,)), **kwargs)
+        for m, x, kwargs in zip(modules, inputs, named, strict=True)
+    ]
+
+
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
     """Split what `inputs` holds of tensors along `dim`, a part for each device; anything else goes to each.
 

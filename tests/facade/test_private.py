@@ -203,3 +203,78 @@ def test_a_warning_of_tracing_is_one_that_programs_may_let_pass():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=lamina.jit.TracerWarning)
         warnings.warn("a shape became a constant", lamina.jit.TracerWarning, stacklevel=1)
+
+
+# ---- what surrounds PyTorch's compilers, devices and workers -----------------------------------------------
+def test_switches_of_pytorchs_compilers_may_be_set():
+    inductor = import_module("lamina._inductor").config
+    inductor.coordinate_descent_tuning = True
+    inductor.triton.unique_kernel_names = True
+    assert inductor.triton.unique_kernel_names and not inductor.fx_graph_cache
+    config = lamina._dynamo.config
+    with config.patch(suppress_errors=True):
+        assert config.suppress_errors
+
+    @config.patch("verbose", True)
+    def verbose():
+        return config.verbose
+
+    assert verbose() and not config.verbose and not config.suppress_errors
+    assert lamina._dynamo.utils.counters["frames"]["ok"] == 0 and lamina._functorch.config is not None
+    assert lamina._dynamo.exc.Unsupported is lamina.jit.RefusedError
+    assert lamina._logging.set_logs(dynamo=20) is None
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        lamina._dynamo.nosuch  # noqa: B018
+
+
+def test_profilers_of_gpus_hear_nothing():
+    nvtx = import_module("lamina.cuda.nvtx")
+    with nvtx.range("step"):
+        nvtx.range_push("forward")
+        nvtx.range_pop()
+    with lamina.cuda.profiler.profile():
+        lamina.cuda.profiler.start()
+    assert "memory_allocated" in lamina.cuda.memory_summary()
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        lamina.cuda.nosuch  # noqa: B018
+
+
+def test_errors_travel_from_workers():
+    wrapped = []
+    for error in (KeyError("x"), ValueError("of a text"), UnicodeDecodeError("utf8", b"", 0, 1, "which")):
+        try:
+            raise error
+        except Exception:
+            wrapped.append(lamina._utils.ExceptionWrapper(where="in worker 3"))
+    for each, kind in zip(wrapped, (KeyError, ValueError, RuntimeError), strict=True):
+        with pytest.raises(kind, match=r"Caught \w+ in worker 3.\nOriginal Traceback") as caught:
+            each.reraise()
+        assert type(caught.value) is kind
+    assert import_module("lamina.utils.data._utils.worker").get_worker_info() is None
+
+
+def test_replicas_are_called_one_after_the_other():
+    layer, x = nn.Linear(2, 2), lamina.ones(3, 2)
+    apply, replicate = nn.parallel.parallel_apply, nn.parallel.replicate
+    assert lamina.equal(nn.parallel.data_parallel(layer, x), layer(x))
+    for found in apply(replicate(layer, ["cpu", "cpu"]), [x, (x,)], [{}, {}]):
+        assert lamina.equal(found, layer(x))
+    with pytest.raises(lamina.ir.errors.DeviceError, match="modules stay where they are"):
+        replicate(layer, ["cuda:1"])
+
+
+def test_arguments_of_checkpoints():
+    x = lamina.ones(2, requires_grad=True) * 2
+    (leaf, number) = lamina.utils.checkpoint.detach_variable((x, 3))
+    assert leaf.is_leaf and leaf.requires_grad and number == 3
+    with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
+        lamina.utils.checkpoint.check_backward_validity([lamina.ones(2), 3])
+    with pytest.raises(TypeError, match="Only tuple of tensors is supported"):
+        lamina.utils.checkpoint.detach_variable([x])
+
+
+def test_attention_asks_gpus_kernels_in_vain():
+    cuda, x = lamina.backends.cuda, lamina.ones(1, 1, 2, 2)
+    assert cuda.SDPBackend is nn.attention.SDPBackend
+    params = cuda.SDPAParams(x, x, x, None, 0.0, False, False)
+    assert not cuda.can_use_flash_attention(params) and not cuda.can_use_efficient_attention(params, True)
