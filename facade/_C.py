@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -97,11 +98,19 @@ class _VariableFunctionsKind(type):
         return getattr(ops, name)
 
 
+class _Functions(ModuleType):
+    """Where PyTorch's Python code finds ops: copies of it ask here."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(__name__.partition(".")[0]), name)
+
+
 class _VariableFunctionsClass(metaclass=_VariableFunctionsKind):
     """Where PyTorch keeps `relu` and its kin: pickles name them as attributes of it."""
 
 
 _nn = _NN(f"{__name__}._nn")
+_VF = _Functions(f"{__name__.partition('.')[0]}._VF")
 _functions = SimpleNamespace(AccumulateGrad=Leaf, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad)
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, _saved_tensors_hooks_is_enabled=_hooks_are_open)
 

@@ -69,6 +69,7 @@ ROOMS = {
     "nn.parallel.scatter_gather": "nn.parallel",
     "planning": "planning",
     "profiler": "profiler",
+    "profiler.profiler": "profiler",
     "quantization": "quantization",
     "quasirandom": "facade.quasirandom",
     "return_types": "facade.return_types",

@@ -71,6 +71,7 @@ MODULES: dict[str, ModuleType] = {
     "autograd.gradcheck": sys.modules[f"{ROOT}.runtime.gradcheck"],  # the name is the function's
     "autograd.graph": autograd.graph,
     "autograd.variable": autograd,
+    "_VF": _C._VF,
     "backends": backends,
     "backends.cuda": backends.cuda,
     "backends.cudnn": backends.cudnn,
@@ -80,6 +81,10 @@ MODULES: dict[str, ModuleType] = {
     "cpu.amp": cpu.amp,
     "cuda": cuda,
     "cuda.amp": cuda.amp,
+    "cuda.amp.autocast_mode": cuda.amp,
+    "cuda.amp.grad_scaler": cuda.amp,
+    "cuda.memory": cuda,
+    "cuda.random": cuda,
     "distributions": distributions,
     **{f"distributions.{family}": distributions for family in _FAMILIES},
     "distributions.relaxed_bernoulli": distributions.relaxed,

@@ -121,3 +121,5 @@ for _name, _more in OF_MODULES.items():
     for _key, _value in _more.items():
         vars(FAMILIES[_name]).setdefault(_key, _value)
 vars(modules).update(FAMILIES)
+for _name in ("_single", "_pair", "_triple"):
+    vars(nn.functional).setdefault(_name, getattr(FAMILIES["utils"], _name))

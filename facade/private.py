@@ -10,15 +10,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from math import inf
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
+from warnings import warn
 
 from .. import data, distributions, nn, optim
 from ..data import collate as collating
 from ..data import fetching
 from ..distributions import multivariate, parameters, transform
-from ..ir.dtypes import ALL, COMPLEX, DType, default_dtype, float32, float64
-from ..ir.errors import ArgumentValueError
+from ..ir.dtypes import ALL, COMPLEX, DType, bool_, default_dtype, float32, float64
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
 from ..ir.types import Device
 from ..nn import functional, init
 from ..runtime import (
@@ -160,7 +162,59 @@ def _get_softmax_dim(name: str, ndim: int, stacklevel: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
+def _none_or_dtype(input: Tensor | None) -> DType | None:
+    if input is not None and not isinstance(input, Tensor):
+        raise ArgumentError("input to _none_or_dtype() must be None or torch.Tensor")
+    return None if input is None else input.dtype
+
+
+def _canonical_mask(
+    mask: Tensor | None, mask_name: str, other_type: DType | None, other_name: str, target_type: DType,
+    check_other: bool = True,
+) -> Tensor | None:  # fmt: skip
+    """A mask as numbers to be added: of bools, what is masked is -inf.  Raises DTypeError for integers."""
+    if mask is None:
+        return None
+    if not mask.is_floating_point() and mask.dtype is not bool_:
+        raise DTypeError(f"only bool and floating types of {mask_name} are supported")
+    if check_other and other_type not in (None, mask.dtype):
+        warn(
+            f"Support for mismatched {mask_name} and {other_name} is deprecated. "
+            "Use same type for both instead.",
+            stacklevel=2,
+        )
+    return (
+        mask if mask.is_floating_point() else ops.zeros_like(mask, dtype=target_type).masked_fill(mask, -inf)
+    )
+
+
+def _mha_shape_check(
+    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None,
+    num_heads: int,
+) -> bool:  # fmt: skip
+    """Whether attention's operands have a batch.  Raises ShapeError where they don't suit one another."""
+    if query.dim() not in (2, 3):
+        raise ShapeError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query"
+        )
+    batched = query.dim() == 3
+    kind = "batched" if batched else "unbatched"
+    about = ("key", key, (query.dim(),)), ("value", value, (query.dim(),))
+    masks = ("key_padding_mask", key_padding_mask, (query.dim() - 1,)), ("attn_mask", attn_mask, (2, 3))
+    for name, x, dims in (*about, *masks):
+        if x is not None and x.dim() not in dims:
+            wanted = " or ".join(f"{n}-D" for n in dims)
+            raise ShapeError(f"For {kind} query, expected {name} to be {wanted} but found {x.dim()}-D")
+    if not batched and attn_mask is not None and attn_mask.dim() == 3:
+        wanted = (num_heads, query.shape[0], key.shape[0])
+        if tuple(attn_mask.shape) != wanted:
+            raise ShapeError(f"Expected `attn_mask` shape to be {wanted} but got {tuple(attn_mask.shape)}")
+    return batched
+
+
 OF_FUNCTIONAL = {
+    "_canonical_mask": _canonical_mask, "_mha_shape_check": _mha_shape_check,
+    "_none_or_dtype": _none_or_dtype,
     "_in_projection_packed": _in_projection_packed, "_in_projection": _in_projection,
     "_get_softmax_dim": _get_softmax_dim, "_Reduction": _reduction,
     "handle_torch_function": overrides.handle_torch_function,

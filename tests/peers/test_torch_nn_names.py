@@ -1,5 +1,6 @@
 """Every public name of torch.nn's modules is there, or stands in a table with a reason."""
 
+import math
 import types
 import warnings
 from importlib import import_module
@@ -25,8 +26,6 @@ ROOMS = {
         **dict.fromkeys(("BroadcastingList1", "BroadcastingList2", "BroadcastingList3"), MINE),
         **dict.fromkeys(("GRID_SAMPLE_INTERPOLATION_MODES", "GRID_SAMPLE_PADDING_MODES"), MINE),
         **dict.fromkeys(("reproducibility_notes", "sparse_support_notes", "tf32_notes"), MINE),
-        **dict.fromkeys(("handle_torch_function", "has_torch_function"), MACHINERY),
-        **dict.fromkeys(("has_torch_function_unary", "has_torch_function_variadic"), MACHINERY),
         **dict.fromkeys(("DType", "TYPE_CHECKING"), MACHINERY),
     },
     "nn.init": {},
@@ -142,3 +141,29 @@ def test_private_methods_that_others_replace_are_those_of_torch():
                 if private and callable(getattr(value, "__func__", value)) and not hasattr(mine, name):
                     lacking.add((kind.__name__, name))
     assert lacking == set(PRIVATE)
+
+
+def test_what_copies_of_attention_ask_of_functional():
+    for space in (torch, lamina):
+        F, bools = space.nn.functional, space.tensor([True, False])
+        told = (None, "", space.float32, False)
+        assert F._canonical_mask(bools, "mask", *told).tolist() == [-math.inf, 0.0]
+        assert F._canonical_mask(None, "mask", *told) is None
+        assert F._canonical_mask(space.ones(2), "mask", *told).tolist() == [1.0, 1.0]
+        with pytest.raises((RuntimeError, AssertionError), match="only bool and floating types of mask"):
+            F._canonical_mask(space.ones(2).long(), "mask", *told)
+        with pytest.warns(UserWarning, match="mismatched mask and other"):
+            F._canonical_mask(bools, "mask", space.float32, "other", space.float32)
+        assert F._none_or_dtype(None) is None and F._none_or_dtype(bools) is space.bool
+        x, y = space.ones(2, 4), space.ones(3, 2, 4)
+        assert F._mha_shape_check(y, y, y, None, None, 2) and not F._mha_shape_check(x, x, x, None, None, 2)
+        assert not F._mha_shape_check(x, x, x, None, space.ones(2, 2, 2), 2)
+        for wrong in (
+            (space.ones(2), x, x, None, None, 2), (x, y, y, None, None, 2), (x, x, x, y, None, 2),
+            (x, x, x, None, space.ones(1, 2, 2), 2), (y, y, y, x[0], None, 2),
+        ):  # fmt: skip
+            with pytest.raises((RuntimeError, AssertionError, ValueError)):
+                F._mha_shape_check(*wrong)
+        assert F._pair(3) == (3, 3)
+        vf = import_module(f"{space.__name__}._VF")
+        assert vf.lstm_cell(y[0], (x, x), *(space.ones(16, 4),) * 2)[0].shape == (2, 4)
