@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,30 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Shapes: tensors f32[...] of b samples -> f32[b, ...]. Python's floats become float64, ints int64, bools
     bool. Strings and bytes stay a list. A tuple becomes a list, a named tuple stays one; dicts keep their
     keys and, like lists, their class. Raises ShapeError, which names the samples that differ; ArgumentError
-    for what it can't put together.
+    for what it can't put together.  What `default_collate_fn_map` was told of classes goes first.
     """
-    return _collate(batch, "")
+    return _collate(batch, "", default_collate_fn_map)
 
 
-def _collate(batch: Sequence[Any], at: str) -> Any:
+def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable] | None = None) -> Any:
+    """`default_collate`, with functions for classes: `{Points: f}`, f(batch, collate_fn_map=…) -> a batch."""
+    return _collate(batch, "", {} if collate_fn_map is None else collate_fn_map)
+
+
+def _of_class(first: Any, table: Mapping[Any, Callable]) -> Callable | None:
+    """What a table that somebody filled says of an object's class, or of one above it."""
+    if (found := table.get(type(first))) is not None:
+        return None if _KNOWN.get(type(first)) is found else found
+    for kind, found in table.items():
+        if _KNOWN.get(kind) is not found and isinstance(first, kind):
+            return found
+    return None
+
+
+def _collate(batch: Sequence[Any], at: str, table: Mapping[Any, Callable]) -> Any:
     first = batch[0]
+    if table and (function := _of_class(first, table)) is not None:
+        return function(batch, collate_fn_map=table)
     if isinstance(first, Tensor):
         return _stacked(batch, at)
     if isinstance(first, np.ndarray):
@@ -43,10 +60,10 @@ def _collate(batch: Sequence[Any], at: str) -> Any:
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        made = {key: _collate([x[key] for x in batch], f"{at}[{key!r}]") for key in first}
+        made = {key: _collate([x[key] for x in batch], f"{at}[{key!r}]", table) for key in first}
         return _like(first, made)
     if isinstance(first, Sequence):
-        return _transposed(first, batch, at)
+        return _transposed(first, batch, at, table)
     raise ArgumentError(
         "default_collate: samples must be tensors, arrays, numbers, strings, or dicts and lists of these, "
         f"not {type(first).__name__}",
@@ -55,7 +72,9 @@ def _collate(batch: Sequence[Any], at: str) -> Any:
     )
 
 
-def _transposed(first: Sequence, batch: Sequence[Sequence], at: str) -> Any:
+def _transposed(
+    first: Sequence, batch: Sequence[Sequence], at: str, table: Mapping[Any, Callable]
+) -> Any:  # fmt: skip
     lengths = [len(x) for x in batch]
     if len(set(lengths)) > 1:
         raise ArgumentValueError(
@@ -63,7 +82,7 @@ def _transposed(first: Sequence, batch: Sequence[Sequence], at: str) -> Any:
             *_place(at),
             *_groups(lengths, "{} entries"),
         )
-    made = [_collate(column, f"{at}[{i}]") for i, column in enumerate(zip(*batch, strict=True))]
+    made = [_collate(column, f"{at}[{i}]", table) for i, column in enumerate(zip(*batch, strict=True))]
     if hasattr(first, "_fields"):
         return type(first)(*made)
     return made if isinstance(first, tuple) else _like(first, made)
@@ -112,6 +131,18 @@ def _like(first: Any, made: Any) -> Any:
         return type(first)(made)
     except TypeError:  # its constructor takes something else
         return made
+
+
+def _alike(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """A batch of what `default_collate` knows by itself."""
+    return _collate(batch, "", {})
+
+
+# By class, as programs add to it: a function of a batch and of this table.
+_KNOWN: dict[Any, Callable] = dict.fromkeys(
+    (Tensor, np.ndarray, (np.bool_, np.number, np.object_), float, int, str, bytes), _alike
+)
+default_collate_fn_map = {**_KNOWN}
 
 
 def default_convert(data: Any) -> Any:

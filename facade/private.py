@@ -361,7 +361,8 @@ _foreach_utils = _module(
 
 # ---- data, memory, the build -------------------------------------------------------------------------------
 _collate = _module(
-    "utils.data._utils.collate", default_collate=collating.default_collate,
+    "utils.data._utils.collate", default_collate=collating.default_collate, collate=collating.collate,
+    default_collate_fn_map=collating.default_collate_fn_map, collate_tensor_fn=collating._alike,
     np_str_obj_array_pattern=re.compile("[SaUO]"),  # kinds of NumPy's arrays of texts and objects
     default_convert=collating.default_convert,
 )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.data import default_collate, default_convert
+from lamina.data import collate, default_collate, default_convert
 
 Pair = namedtuple("Pair", "x y")
 
@@ -87,3 +87,36 @@ def test_convert_leaves_a_sample_single():
     same(made["a"], lamina.float64, [1, 1])
     same(made["b"].x, lamina.int32, 3)
     assert made["b"].y == "text" and made["c"] == [1, [2.5]]
+
+
+# ---- classes of a program's --------------------------------------------------------------------------------
+class Ragged:
+    def __init__(self, values):
+        self.values = values
+
+
+class MoreRagged(Ragged):
+    pass
+
+
+def test_a_table_says_how_classes_are_put_together():
+    def padded(batch, *, collate_fn_map):
+        assert Ragged in collate_fn_map
+        return [x.values for x in batch]
+
+    batch = [{"x": 1, "r": Ragged([1])}, {"x": 2, "r": MoreRagged([2, 3])}]
+    found = collate.collate(batch, collate_fn_map={Ragged: padded})
+    assert found["x"].tolist() == [1, 2] and found["r"] == [[1], [2, 3]]
+    assert collate.collate([MoreRagged([4])], collate_fn_map={Ragged: padded}) == [[4]]
+    with pytest.raises(TypeError, match="not Ragged"):
+        default_collate(batch)
+    known = collate.default_collate_fn_map
+    before = dict(known)
+    try:
+        known[Ragged] = padded
+        known[str] = lambda batch, collate_fn_map: "".join(batch)
+        assert default_collate(batch)["r"] == [[1], [2, 3]] and default_collate(["a", "b"]) == "ab"
+    finally:
+        known.clear()
+        known.update(before)
+    assert known[lamina.Tensor]([lamina.ones(2)] * 2).shape == (2, 2)
