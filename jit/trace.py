@@ -1007,7 +1007,12 @@ class TracedFunction:
 
 
 class TracedModule(TracedFunction):
-    """A traced module: what is assigned to it is assigned to the module, as if it were that."""
+    """A traced module: what is assigned to it is assigned to the module, as if it were that.
+
+    wraps_module: tells a module of which it becomes an attribute that the module is its child.
+    """
+
+    wraps_module = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__

@@ -171,6 +171,12 @@ class Module(Plain):
             self._make_room("modules", self._modules, name)
             self._modules[name] = hooking.registered("module", self, name, value)
             return
+        if getattr(type(value), "wraps_module", False):  # a traced one, which is called in its place
+            self._make_room("modules", self._modules, name)
+            self._modules[name] = hooking.registered("module", self, name, value.__wrapped__)
+            object.__setattr__(self, name, value)
+            advance()
+            return
         if isinstance(value, Tensor) and isinstance(value, Buffer):
             persistent = value.persistent
             self._make_room("buffers", self._buffers, name)
@@ -285,6 +291,8 @@ class Module(Plain):
         Raises KeyError for a name that is taken, ArgumentError for no module.
         """
         self._check_name("module", self._modules, name)
+        if getattr(type(module), "wraps_module", False):
+            module = module.__wrapped__
         if module is not None and not isinstance(module, Module):
             raise no_child(module, name)
         self._modules[name] = hooking.registered("module", self, name, module)

@@ -21,7 +21,7 @@ class OptimizedModule(Module):
     def __init__(self, module: Module, run: Callable[..., Any]):
         super().__init__()
         self._orig_mod = module
-        self._run = run
+        object.__setattr__(self, "_run", run)  # which is no child, though it may wrap one
         self.training = module.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -407,3 +407,41 @@ def test_explain_tells_graphs_and_breaks():
     assert "Graph Break Count: 1" in str(told)
     assert torch.compiler.nested_compile_region(branches) is branches
     assert torch._dynamo.optimize_assert()(lambda x: x * 2)(x_of()).tolist() == [[2.0, 2.0]] * 2
+
+
+# ---- traced modules within modules -------------------------------------------------------------------------
+def test_a_traced_module_is_a_child_like_any_other():
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scripted = jit.script(nn.Linear(2, 2))
+            self.compiled = torch.compile(nn.Linear(2, 2))
+            self.row = nn.Sequential(jit.trace(nn.Linear(2, 2), x_of()), nn.Sigmoid())
+
+        def forward(self, x):
+            return self.row(self.compiled(self.scripted(x)))
+
+    holder = Holder()
+    assert isinstance(holder.scripted, jit.TracedFunction)
+    assert [*holder.state_dict()] == [
+        "scripted.weight", "scripted.bias", "compiled._orig_mod.weight", "compiled._orig_mod.bias",
+        "row.0.weight", "row.0.bias",
+    ]  # fmt: skip
+    before = holder.scripted.weight.detach().clone()
+    optimizer = torch.optim.SGD(holder.parameters(), lr=0.1)
+    for run in (holder, torch.compile(holder)):
+        for _ in range(3):
+            optimizer.zero_grad()
+            (run(x_of()) - 3).square().sum().backward()
+            optimizer.step()
+    assert holder.scripted.counts()["served"] and not torch.equal(holder.scripted.weight, before)
+    assert not holder.eval().scripted.training and holder.double()(x_of().double()).dtype is torch.float64
+    copied = copy.deepcopy(holder)
+    assert torch.equal(copied(x_of().double()), holder(x_of().double()))
+    holder.scripted = nn.Identity()
+    assert type(holder.scripted) is nn.Identity and len([*holder.parameters()]) == 4
+    holder.scripted = jit.script(nn.Linear(2, 2))
+    holder.scripted = None
+    assert holder.scripted is None
+    del holder.scripted
+    assert not hasattr(holder, "scripted")
