@@ -90,6 +90,11 @@ MOST_REFUSED = 4  # recording runs refused for one reason, before all calls run 
 MOST_RAISED = 2  # recording runs that raise, before such calls run plainly
 
 
+# Methods of modules that return the module.
+RETURNED = frozenset((
+    "apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_", "share_memory",
+    "to", "to_empty", "train", "type",
+))  # fmt: skip
 # What records and compiles uses these as well; the others it doesn't.
 _OTHERS = ("print", "input", "breakpoint", "help", "exit", "quit", "copyright", "credits", "license", "_")
 _BUILTINS = {n: value for n, value in vars(builtins).items() if callable(value) and n not in _OTHERS}
@@ -1009,10 +1014,21 @@ class TracedFunction:
 class TracedModule(TracedFunction):
     """A traced module: what is assigned to it is assigned to the module, as if it were that.
 
+    What changes the module and returns it (`to`, `eval`) returns the traced one.
+
     wraps_module: tells a module of which it becomes an attribute that the module is its child.
     """
 
     wraps_module = True
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        return functools.partial(self._itself_for, found) if name in RETURNED else found
+
+    def _itself_for(self, method: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        """What a method of the module's gives: of the module, this."""
+        found = method(*args, **kwargs)
+        return self if found is self.__wrapped__ else found
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__

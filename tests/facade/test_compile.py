@@ -445,3 +445,11 @@ def test_a_traced_module_is_a_child_like_any_other():
     assert holder.scripted is None
     del holder.scripted
     assert not hasattr(holder, "scripted")
+
+
+def test_a_traced_module_stays_one_where_modules_return_themselves():
+    traced = jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))
+    for found in (traced.eval(), traced.to("cpu"), traced.train(), traced.float(), traced.requires_grad_()):
+        assert found is traced
+    assert traced.training and traced.eval().state_dict().keys() == {"0.weight", "0.bias"}
+    assert traced(x_of()).shape == (2, 2) and traced.counts()["recorded"] == 1
