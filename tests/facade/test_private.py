@@ -212,14 +212,14 @@ def test_switches_of_pytorchs_compilers_may_be_set():
     inductor.triton.unique_kernel_names = True
     assert inductor.triton.unique_kernel_names and not inductor.fx_graph_cache
     config = lamina._dynamo.config
-    with config.patch(suppress_errors=True):
-        assert config.suppress_errors
+    with config.patch(error_on_recompile=True):
+        assert config.error_on_recompile
 
-    @config.patch("verbose", True)
-    def verbose():
-        return config.verbose
+    @config.patch("do_not_emit_runtime_asserts", True)
+    def patched():
+        return config.do_not_emit_runtime_asserts
 
-    assert verbose() and not config.verbose and not config.suppress_errors
+    assert patched() and not config.do_not_emit_runtime_asserts and not config.error_on_recompile
     assert lamina._dynamo.utils.counters["frames"]["ok"] == 0 and lamina._functorch.config is not None
     assert lamina._dynamo.exc.Unsupported is lamina.jit.RefusedError
     assert lamina._logging.set_logs(dynamo=20) is None
