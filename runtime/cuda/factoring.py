@@ -2,7 +2,8 @@
 
 The libraries have matrices by columns and work in place, so each op works on copies, in whose memory the last
 dimension goes down a column; a matrix that lies by rows is its transpose to them, which is used where it
-saves a copy.  A batch is a call for each matrix, one behind the other.  What a routine has to say of a matrix
+saves a copy.  A batch of small matrices is one call where there is such a routine, else one for each matrix,
+one behind the other.  What a routine has to say of a matrix
 (singular, not definite, not converged) is looked at where the op raises for it, once for all of a batch: the
 host waits there, and nowhere else here.
 
@@ -33,6 +34,7 @@ from .solver import ADJOINT, ALL, LOWER, NORMAL, RIGHT, SOME, TRANSPOSED, UPPER,
 from .strided import copy_between
 
 MOST = (1 << 31) - 1  # elements of a matrix, whose places the libraries' ints count
+SMALL = 256  # rows up to which a batch of matrices is one call: a guess, which no device has measured
 _INT = np.dtype(np.int32)
 Made = tuple[OnDevice, ...]
 
@@ -160,6 +162,22 @@ def _batch(x: OnDevice) -> range:
     return range(prod(x.shape[:-2]))
 
 
+def _is_one_call(x: OnDevice) -> bool:
+    """Whether there are several matrices, and so small that a routine for batches is taken."""
+    return len(_batch(x)) > 1 and x.shape[-2] == x.shape[-1] <= SMALL
+
+
+def _addresses(at: Machine, x: OnDevice, of: Sequence[int]) -> OnDevice:
+    """The addresses of a batch's matrices, by their numbers, on the device."""
+    size = prod(x.shape[-2:])
+    return uploaded(at, np.array([_place(x, i, size) for i in of], np.int64))
+
+
+def _spread_over(a: OnDevice, lead: tuple[int, ...]) -> list[int]:
+    """For each matrix of a batch of that shape, which of a batch that spreads over it belongs to it."""
+    return np.broadcast_to(np.arange(len(_batch(a))).reshape(a.shape[:-2]), lead).ravel().tolist()
+
+
 def _work(at: Machine, name: str, dtype: np.dtype, *values: int) -> tuple[int, OnDevice]:
     """Memory that a routine works in: how many elements, and they."""
     room = calls(at).size(name, dtype, *values)
@@ -178,8 +196,12 @@ def _lu(at: Machine, a: OnDevice) -> Made:
     n, m = a.shape[-2:]
     least, lead = min(m, n), a.shape[:-2]
     pivots, info = allocated(at, (*lead, least), _INT), allocated(at, lead, _INT)
-    _, work = _work(at, "getrf", a.dtype, m, n, a.address, m)
     queue = calls(at).queue
+    if _is_one_call(a):
+        each = _addresses(at, a, _batch(a))
+        queue("getrfBatched", a.dtype, n, each.address, n, pivots.address, info.address, len(_batch(a)))
+        return pivots, info
+    _, work = _work(at, "getrf", a.dtype, m, n, a.address, m)
     for i in _batch(a):
         queue(
             "getrf", a.dtype, m, n, _place(a, i, m * n), m, work.address, _place(pivots, i, least),
@@ -193,11 +215,18 @@ def _lu_solved(at: Machine, how: int, a: OnDevice, pivots: OnDevice, b: OnDevice
 
     The batch of a spreads over that of b.
     """
-    (k, n), lead = b.shape[-2:], b.shape[:-2]
-    info = allocated(at, (), _INT)
-    of = np.broadcast_to(np.arange(len(_batch(a))).reshape(a.shape[:-2]), lead).ravel().tolist()
+    k, n = b.shape[-2:]
     queue = calls(at).queue
-    for i, j in enumerate(of):
+    if _is_one_call(a) and a.shape[:-2] == b.shape[:-2]:
+        left, right = (_addresses(at, x, _batch(x)) for x in (a, b))
+        refused = ctypes.c_int()  # which argument was none: the status says that one was
+        queue(
+            "getrsBatched", b.dtype, how, n, k, left.address, n, pivots.address, right.address, n,
+            ctypes.byref(refused), len(_batch(a)),
+        )  # fmt: skip
+        return
+    info = allocated(at, (), _INT)
+    for i, j in enumerate(_spread_over(a, b.shape[:-2])):
         queue(
             "getrs", b.dtype, how, n, k, _place(a, j, n * n), n, _place(pivots, j, n), _place(b, i, n * k), n,
             info.address,
@@ -330,6 +359,10 @@ def _cholesky_in_place(at: Machine, x: OnDevice, upper: bool) -> OnDevice:
     """
     n, info = x.shape[-1], allocated(at, x.shape[:-2], _INT)
     fill = LOWER if upper else UPPER
+    if _is_one_call(x):
+        each = _addresses(at, x, _batch(x))
+        calls(at).queue("potrfBatched", x.dtype, fill, n, each.address, n, info.address, len(_batch(x)))
+        return info
     room, work = _work(at, "potrf", x.dtype, fill, n, x.address, n)
     for i in _batch(x):
         calls(at).queue(
@@ -385,16 +418,18 @@ def _triangle_solved(at: Machine, a: OnDevice, b: OnDevice, upper: bool, how: in
     By columns these are X.mT @ A.mT = B.mT, with what is A.mT there, and X.mT @ A.conj() = B.mT.
     The batch of a spreads over that of b.
     """
-    (n, k), lead = b.shape[-2:], b.shape[:-2]
+    n, k = b.shape[-2:]
     one: Any = (ctypes.c_double * 2)(1.0, 0.0)
     if b.dtype.itemsize // len(_parts(b)) == 4:
         one = (ctypes.c_float * 2)(1.0, 0.0)
-    of = np.broadcast_to(np.arange(len(_batch(a))).reshape(a.shape[:-2]), lead).ravel().tolist()
+    given = RIGHT, LOWER if upper else UPPER, how, 0, k, n, ctypes.byref(one)
+    of, queue = _spread_over(a, b.shape[:-2]), calls(at).queue
+    if len(of) > 1 and n <= SMALL:
+        left, right = _addresses(at, a, of), _addresses(at, b, _batch(b))
+        queue("trsmBatched", b.dtype, *given, left.address, n, right.address, k, len(of))
+        return
     for i, j in enumerate(of):
-        calls(at).queue(
-            "trsm", b.dtype, RIGHT, LOWER if upper else UPPER, how, 0, k, n, ctypes.byref(one),
-            _place(a, j, n * n), n, _place(b, i, n * k), k,
-        )  # fmt: skip
+        queue("trsm_v2", b.dtype, *given, _place(a, j, n * n), n, _place(b, i, n * k), k)
 
 
 def _solve_triangle(at: Machine, A: OnDevice, B: OnDevice, *, upper: bool) -> OnDevice:

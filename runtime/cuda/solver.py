@@ -32,14 +32,17 @@ ALL, SOME = ord("A"), ord("S")  # of gesvd's columns
 # What functions take behind their handle: i an int, a an address on the device, h one on the host, b a byte,
 # n an int to write to.  Source: cusolverDn.h and cublas_api.h of CUDA 12.9.
 SOLVER = {
-    "potrf_bufferSize": "iiain", "potrf": "iiaiaia",
+    "potrf_bufferSize": "iiain", "potrf": "iiaiaia", "potrfBatched": "iiaiai",
     "getrf_bufferSize": "iiain", "getrf": "iiaiaaa", "getrs": "iiiaiaaia",
     "geqrf_bufferSize": "iiain", "geqrf": "iiaiaaia",
     "orgqr_bufferSize": "iiiaian", "orgqr": "iiiaiaaia",
     "syevd_bufferSize": "iiiaian", "syevd": "iiiaiaaia",
     "gesvd_bufferSize": "iin", "gesvd": "bbiiaiaaiaiaiaa",
 }  # fmt: skip
-BLAS = {"trsm": "iiiiiihaiai"}
+BLAS = {
+    "trsm_v2": "iiiiiihaiai", "trsmBatched": "iiiiiihaiaii", "getrfBatched": "iaiaai",
+    "getrsBatched": "iiiaiaaini",
+}  # fmt: skip
 OF_COMPLEX = {"orgqr": "ungqr", "syevd": "heevd"}  # what LAPACK calls otherwise there
 LETTERS = {"f4": "S", "f8": "D", "c8": "C", "c16": "Z"}
 
@@ -82,7 +85,7 @@ def symbol(name: str, dtype: np.dtype) -> str:
     """What a function is called in its library."""
     letter = LETTERS[dtype.str[1:]]
     if name in BLAS:
-        return f"cublas{letter}{name}_v2"
+        return f"cublas{letter}{name}"
     base, bar, rest = name.partition("_")
     return f"cusolverDn{letter}{OF_COMPLEX.get(base, base) if dtype.kind == 'c' else base}{bar}{rest}"
 

@@ -80,6 +80,11 @@ static int run(Handle *h, const char *name, const Address *values, int count) {
 
 #define COUNT(...) (int)(sizeof((Address[]){__VA_ARGS__}) / sizeof(Address))
 #define RUN(name, ...) return run(h, name, (Address[]){__VA_ARGS__}, COUNT(__VA_ARGS__))
+#define BLAS_KNOWN(h) \
+    if (!(h) || (h)->magic != HANDLE) return NOT_INITIALIZED; \
+    if ((h)->device != current_device() || !(h)->stream) return BLAS_INVALID
+#define OFF(p) (!is_on(h->device, (Address)(p), 1))
+#define BLAS_RUN(name, ...) return run(h, name, (Address[]){__VA_ARGS__}, COUNT(__VA_ARGS__)) ? BLAS_FAILED : SUCCESS
 #define A(p) (Address)(p)
 #define I(n) (Address)(long long)(n)
 
@@ -177,17 +182,43 @@ static int run(Handle *h, const char *name, const Address *values, int count) {
         RUN(#T "gesvd", I(jobu), I(m), I(n), A(a), I(lda), A(s), A(u), I(ldu), A(vt), I(ldvt), A(work), \
             I(room_gesvd(m, n)), A(rest), A(info)); \
     } \
+    PUBLIC int cusolverDn##T##potrfBatched(Handle *h, int uplo, int n, void **each, int lda, int *info, int count) { \
+        KNOWN(h); \
+        NEEDS((uplo == 0 || uplo == 1) && n >= 0 && lda >= LEAST(n) && count >= 0); \
+        THERE(each); THERE(info); \
+        RUN(#T "potrfBatched", I(uplo), I(n), A(each), I(lda), A(info), I(count)); \
+    } \
+    PUBLIC int cublas##T##getrfBatched(Handle *h, int n, void *const *each, int lda, int *pivots, int *info, int count) { \
+        BLAS_KNOWN(h); \
+        if (n < 0 || count < 0 || lda < LEAST(n) || OFF(each) || OFF(pivots) || OFF(info)) return BLAS_INVALID; \
+        BLAS_RUN(#T "getrfBatched", I(n), A(each), I(lda), A(pivots), A(info), I(count)); \
+    } \
+    PUBLIC int cublas##T##getrsBatched(Handle *h, int how, int n, int k, const void *const *each, int lda, \
+                                       const int *pivots, void *const *right, int ldb, int *info, int count) { \
+        BLAS_KNOWN(h); \
+        if (!info || !OFF(info)) return BLAS_INVALID;  /* it is the host's */ \
+        *info = how < 0 || how > 2 ? -1 : n < 0 ? -2 : k < 0 ? -3 : OFF(each) ? -4 : lda < LEAST(n) ? -5 : OFF(right) ? -7 \
+                : ldb < LEAST(n) ? -8 : count < 0 ? -10 : 0; \
+        if (*info || OFF(pivots)) return BLAS_INVALID; \
+        BLAS_RUN(#T "getrsBatched", I(how), I(n), I(k), A(each), I(lda), A(pivots), A(right), I(ldb), I(count)); \
+    } \
+    PUBLIC int cublas##T##trsmBatched(Handle *h, int side, int uplo, int how, int unit, int m, int n, const void *alpha, \
+                                      const void *const *a, int lda, void *const *b, int ldb, int count) { \
+        BLAS_KNOWN(h); \
+        int ours = side == 0 ? m : n; \
+        if (side < 0 || side > 1 || uplo < 0 || uplo > 1 || how < 0 || how > 2 || unit < 0 || unit > 1 || m < 0 || \
+            n < 0 || lda < LEAST(ours) || ldb < LEAST(m) || !alpha || !OFF(alpha) || OFF(a) || OFF(b) || count < 0) \
+            return BLAS_INVALID; \
+        BLAS_RUN(#T "trsmBatched", I(side), I(uplo), I(how), I(unit), I(m), I(n), A(a), I(lda), A(b), I(ldb), I(count)); \
+    } \
     PUBLIC int cublas##T##trsm_v2(Handle *h, int side, int uplo, int how, int unit, int m, int n, const void *alpha, \
                                   const void *a, int lda, void *b, int ldb) { \
-        if (!h || h->magic != HANDLE) return NOT_INITIALIZED; \
+        BLAS_KNOWN(h); \
         int ours = side == 0 ? m : n; \
-        if (h->device != current_device() || !h->stream || side < 0 || side > 1 || uplo < 0 || uplo > 1 || how < 0 || \
-            how > 2 || unit < 0 || unit > 1 || m < 0 || n < 0 || lda < LEAST(ours) || ldb < LEAST(m) || !alpha || \
-            is_on(h->device, A(alpha), 1) || !is_on(h->device, A(a), 1) || !is_on(h->device, A(b), 1)) \
+        if (side < 0 || side > 1 || uplo < 0 || uplo > 1 || how < 0 || how > 2 || unit < 0 || unit > 1 || m < 0 || \
+            n < 0 || lda < LEAST(ours) || ldb < LEAST(m) || !alpha || !OFF(alpha) || OFF(a) || OFF(b)) \
             return BLAS_INVALID; \
-        int status = run(h, #T "trsm", \
-                         (Address[]){I(side), I(uplo), I(how), I(unit), I(m), I(n), A(a), I(lda), A(b), I(ldb)}, 10); \
-        return status ? BLAS_FAILED : SUCCESS; \
+        BLAS_RUN(#T "trsm_v2", I(side), I(uplo), I(how), I(unit), I(m), I(n), A(a), I(lda), A(b), I(ldb)); \
     }
 
 OF_TYPE(S, orgqr, syevd)

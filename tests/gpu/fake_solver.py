@@ -54,6 +54,8 @@ class _Memory:
         return found
 
     def spoil(self, address: int, count: int) -> None:
+        if not count:  # of a batch: it works in memory of its own
+            return
         self.line(address, count, self.dtype)[:] = np.nan
 
     def routine(self, name: str) -> Callable[..., Any]:
@@ -62,7 +64,8 @@ class _Memory:
 
     def tell(self, address: int, info: int) -> None:
         assert info >= 0, f"argument {-info} of a routine is none"
-        self.line(address, 1, np.int32)[0] = info
+        if address:
+            self.line(address, 1, np.int32)[0] = info
 
 
 def _potrf(at: _Memory, uplo: int, n: int, a: int, lda: int, work: int, room: int, info: int) -> None:
@@ -168,7 +171,34 @@ def _substituted_left(a: np.ndarray, b: np.ndarray, lower: bool, unit: bool) -> 
     return out
 
 
+def _potrf_batched(at: _Memory, uplo: int, n: int, each: int, lda: int, info: int, count: int) -> None:
+    for i, a in enumerate(at.line(each, count, np.int64, False).tolist()):
+        _potrf(at, uplo, n, a, lda, 0, 0, info + 4 * i)
+
+
+def _getrf_batched(at: _Memory, n: int, each: int, lda: int, pivots: int, info: int, count: int) -> None:
+    for i, a in enumerate(at.line(each, count, np.int64, False).tolist()):
+        _getrf(at, n, n, a, lda, 0, 0, pivots + 4 * n * i, info + 4 * i)
+
+
+def _getrs_batched(
+    at: _Memory, how: int, n: int, k: int, each: int, lda: int, pivots: int, right: int, ldb: int, count: int
+) -> None:
+    pairs = zip(*(at.line(x, count, np.int64, False).tolist() for x in (each, right)), strict=True)
+    for i, (a, b) in enumerate(pairs):
+        _getrs(at, how, n, k, a, lda, pivots + 4 * n * i, b, ldb, 0)
+
+
+def _trsm_batched(
+    at: _Memory, side: int, uplo: int, how: int, unit: int, m: int, n: int, each: int, lda: int, right: int,
+    ldb: int, count: int,
+) -> None:  # fmt: skip
+    for a, b in zip(*(at.line(x, count, np.int64, False).tolist() for x in (each, right)), strict=True):
+        _trsm(at, side, uplo, how, unit, m, n, a, lda, b, ldb)
+
+
 _ROUTINES: dict[str, Callable[..., None]] = {
     "potrf": _potrf, "getrf": _getrf, "getrs": _getrs, "geqrf": _geqrf, "orgqr": _orgqr, "syevd": _syevd,
-    "gesvd": _gesvd, "trsm": _trsm,
+    "gesvd": _gesvd, "trsm_v2": _trsm, "potrfBatched": _potrf_batched, "getrfBatched": _getrf_batched,
+    "getrsBatched": _getrs_batched, "trsmBatched": _trsm_batched,
 }  # fmt: skip

@@ -28,6 +28,7 @@ from lamina.ir.errors import ArgumentValueError, DeviceError, LinAlgError
 from lamina.ir.op import REGISTRY
 from lamina.runtime.cuda import solver
 from lamina.runtime.cuda.by_hand import FACTORING, MODULES
+from lamina.runtime.cuda.factoring import SMALL
 from lamina.runtime.cuda.machine import machine
 
 pytest.importorskip(
@@ -225,13 +226,37 @@ def test_matrices_without_elements_call_no_routine(fake: Fake):
                 lambda A: tuple(linalg.qr(A)), lambda A: tuple(linalg.svd(A)),
             ):  # fmt: skip
                 assert beside(function, A) == 0
-                assert not any(name[1:] in solver.SOLVER for name in beside.ran)
+                assert not any(name[1:] in (*solver.SOLVER, *solver.BLAS) for name in beside.ran)
         for shape in ((0, 3), (3, 0), (2, 3, 0)):
             A = lamina.zeros(*shape, dtype=dtype)
             for mode in ("reduced", "complete", "r"):
                 assert beside(lambda A, m=mode: tuple(linalg.qr(A, m)), A) == 0
             assert beside(lambda A: tuple(linalg.svd(A)), A) == 0
         assert beside(linalg.solve, matrix(dtype, 3, 3), lamina.zeros(3, 0, dtype=dtype)) == 0
+
+
+@on_solver
+def test_a_batch_of_small_matrices_is_one_call(fake: Fake):
+    beside = Beside(fake)
+    lamina.manual_seed(7)
+    A, L = matrix(lamina.float32, 2, 3, 4, 4), definite(lamina.float32, 2, 3, 4, 4)
+    B = lamina.randn(2, 3, 4, 2)
+
+    def routines(function, *given):
+        beside(function, *given)
+        return [name[1:] for name in beside.ran if name[1:] in (*solver.SOLVER, *solver.BLAS)]
+
+    lu = ["getrfBatched", "getrsBatched"]
+    assert routines(linalg.inv, A) == lu and routines(linalg.solve, A, B) == lu
+    assert routines(linalg.solve, A[:, :1], B) == ["getrfBatched", *["getrs"] * 6]
+    assert routines(linalg.solve, A[0, 0], B) == ["getrf", *["getrs"] * 6]
+    assert routines(linalg.cholesky, L) == ["potrfBatched"]
+    upper = partial(linalg.solve_triangular, upper=True)
+    assert routines(upper, L, B) == routines(upper, L[0, 0], B) == ["trsmBatched"]
+    assert routines(upper, L[0, 0], B[0, 0]) == ["trsm_v2"]
+    large = lamina.eye(SMALL + 1).expand(2, -1, -1) * 3
+    assert routines(linalg.cholesky, large) == ["potrf"] * 2
+    assert routines(linalg.det, large) == ["getrf"] * 2
 
 
 # ---- errors
@@ -449,7 +474,7 @@ def test_what_the_libraries_refuse_is_told(fake: Fake):
         calls.size("gesvd", f32, 3, 4)
     one = (ctypes.c_float * 2)(1.0, 0.0)
     with pytest.raises(DeviceError, match="cublasStrsm_v2: INVALID_VALUE\n  of cuBLAS"):
-        calls.queue("trsm", f32, 1, 0, 0, 0, 4, 4, ctypes.byref(one), there[0], 3, there[0], 4)
+        calls.queue("trsm_v2", f32, 1, 0, 0, 0, 4, 4, ctypes.byref(one), there[0], 3, there[0], 4)
 
 
 def test_functions_are_those_of_the_header():
