@@ -11,8 +11,10 @@ from .observe.policy import pure
 from .observe.sizes import mark_dynamic
 from .torchscript import (
     Attribute,
+    RecursiveScriptModule,
     ScriptFunction,
     ScriptModule,
+    TopLevelTracedModule,
     TracerWarning,
     _overload,
     _overload_method,
@@ -41,11 +43,11 @@ from .trace import RefusedError, TooManyRecordings, TracedFunction, reset, trace
 from .viewing import show
 
 __all__ = [
-    "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RefusedError", "ScriptFunction",
-    "ScriptModule", "TooManyRecordings", "TracedFunction", "TracerWarning", "_overload", "_overload_method",
-    "annotate", "enable_onednn_fusion",
-    "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
-    "mark_dynamic", "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "pure", "reset",
-    "save", "script", "script_if_tracing", "script_method", "set_fusion_strategy", "show", "trace",
-    "trace_module", "unused", "wait",
+    "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RecursiveScriptModule", "RefusedError",
+    "ScriptFunction", "ScriptModule", "TopLevelTracedModule", "TooManyRecordings", "TracedFunction",
+    "TracerWarning", "_overload", "_overload_method", "annotate", "enable_onednn_fusion", "export", "fork",
+    "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load", "mark_dynamic",
+    "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "pure", "reset", "save",
+    "script", "script_if_tracing", "script_method", "set_fusion_strategy", "show", "trace", "trace_module",
+    "unused", "wait",
 ]  # fmt: skip

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..ir.errors import ArgumentError
+from ..nn import Module
 from ..runtime.modes import is_compiling
 from .export import ExportError, export
-from .trace import TracedFunction, trace
+from .trace import TracedFunction, TracedModule, trace
 
 
 def script(obj: Any, optimize: Any = None, *, example_inputs: Any = None) -> Any:
@@ -36,7 +37,23 @@ unused = script_method = script_if_tracing = interface = ignore
 _overload_method = _overload = ignore
 Attribute = collections.namedtuple("Attribute", ("value", "type"))
 isinstance = builtins.isinstance
-ScriptModule = ScriptFunction = TracedFunction
+ScriptFunction = TracedFunction
+
+
+class _OfTraced(type):
+    """Has what `trace` and `script` give count as an instance of ScriptModule."""
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return (
+            type.__instancecheck__(cls, x) or cls is ScriptModule and type.__instancecheck__(TracedModule, x)
+        )
+
+
+class ScriptModule(Module, metaclass=_OfTraced):
+    """A module as any other, where programs derive from it; what traced modules are asked to be."""
+
+
+RecursiveScriptModule = TopLevelTracedModule = ScriptModule
 
 
 def trace_module(mod: Any, inputs: Mapping[str, Any], *_: Any, **__: Any) -> Any:

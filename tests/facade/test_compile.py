@@ -453,3 +453,25 @@ def test_a_traced_module_stays_one_where_modules_return_themselves():
         assert found is traced
     assert traced.training and traced.eval().state_dict().keys() == {"0.weight", "0.bias"}
     assert traced(x_of()).shape == (2, 2) and traced.counts()["recorded"] == 1
+
+
+def test_a_script_module_is_a_module_to_derive_from():
+    class Cell(jit.ScriptModule):
+        __constants__ = ("scale",)
+
+        def __init__(self):
+            super().__init__()
+            self.weight, self.scale = nn.Parameter(torch.ones(2)), 3
+
+        @jit.script_method
+        def forward(self, x):
+            return x * self.weight * self.scale
+
+    cell = Cell()
+    assert cell(x_of()).tolist() == [[3.0, 3.0]] * 2 and [*cell.state_dict()] == ["weight"]
+    assert isinstance(cell, jit.ScriptModule) and isinstance(cell, nn.Module)
+    assert isinstance(jit.script(nn.Linear(2, 2)), jit.ScriptModule)
+    assert not isinstance(jit.script(nn.Linear(2, 2)), Cell) and not isinstance(nn.ReLU(), jit.ScriptModule)
+    assert isinstance(jit.script(len), jit.ScriptFunction) and not isinstance(
+        jit.script(len), jit.ScriptModule
+    )
