@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import IO, Any, TypeAlias
+from warnings import warn
 
 from ..ir.errors import ArgumentValueError
 from ..runtime.checkpoints.classes import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
@@ -36,6 +38,24 @@ def default_restore_location(storage: TypedStorage, location: str) -> TypedStora
 
 class SourceChangeWarning(Warning):
     """What programs tell `warnings` to let pass: the source of a module in a file is not looked at."""
+
+
+def check_module_version_greater_or_equal(
+    module: ModuleType, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True
+) -> bool:
+    """Whether a module's `__version__` is at least this one, part by part.
+
+    Raises ArgumentValueError for one that can't be compared, or warns, and says yes.
+    """
+    parts = module.__version__.split(".")
+    try:
+        return tuple(type(r)(part) for r, part in zip(req_version_tuple, parts)) >= req_version_tuple
+    except ValueError as error:
+        told = f"{module.__name__!r} module version is malformed: {module.__version__!r}"
+        if error_if_malformed:
+            raise ArgumentValueError(told) from error
+        warn(f"{told}, but continuing", stacklevel=2)
+        return True
 
 
 def _is_zipfile(f: IO[bytes]) -> bool:

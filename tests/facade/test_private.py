@@ -3,6 +3,7 @@
 import warnings
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from imported_names import look
@@ -278,3 +279,14 @@ def test_attention_asks_gpus_kernels_in_vain():
     assert cuda.SDPBackend is nn.attention.SDPBackend
     params = cuda.SDPAParams(x, x, x, None, 0.0, False, False)
     assert not cuda.can_use_flash_attention(params) and not cuda.can_use_efficient_attention(params, True)
+
+
+def test_versions_of_modules_are_compared():
+    at_least = lamina.serialization.check_module_version_greater_or_equal
+    module = SimpleNamespace(__name__="dill", __version__="0.3.10")
+    assert at_least(module, (0, 3, 1)) and at_least(module, (0, 3, 10)) and not at_least(module, (0, 4))
+    module.__version__ = "0.x"
+    with pytest.raises(ValueError, match="'dill' module version is malformed: '0.x'"):
+        at_least(module, (0, 3, 1))
+    with pytest.warns(UserWarning, match="but continuing"):
+        assert at_least(module, (0, 3, 1), error_if_malformed=False)
