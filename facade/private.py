@@ -425,12 +425,13 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     return -1 if index is None else index
 
 
-def _rebuilder(name: str) -> Callable:
+def _rebuilder(name: str, maker: str) -> Callable:
     """What a plain pickle of PyTorch's calls for a tensor, which lies in storages that it has read."""
 
     def rebuild(*args: Any) -> Any:
-        return getattr(Makers(sys.maxsize), name)(*args)
+        return getattr(Makers(sys.maxsize), maker)(*args)
 
+    rebuild.__module__, rebuild.__name__, rebuild.__qualname__ = "lamina._utils", name, name
     return rebuild
 
 
@@ -492,7 +493,7 @@ class classproperty:
 
 _tensor = _module("_tensor", Tensor=Tensor, _rebuild_from_type_v2=_rebuild_from_type_v2)
 _utils = _module(
-    "_utils", **{name: _rebuilder(maker) for name, maker in REBUILDERS.items()},
+    "_utils", **{name: _rebuilder(name, maker) for name, maker in REBUILDERS.items()},
     _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
     ExceptionWrapper=ExceptionWrapper, KeyErrorMessage=KeyErrorMessage, classproperty=classproperty,

@@ -35,7 +35,9 @@ from .reader import MAGIC, VERSION
 
 Piece = bytes | Callable[[], bytes]
 HERE = __name__.partition(".")[0]  # lamina
-OLD_NAMES = {"builtins": "__builtin__", "copyreg": "copy_reg"}  # as protocol 2, that of Python 2, has them
+OLD_NAMES = {  # as protocol 2, that of Python 2, has them; and what readers know as PyTorch's
+    "builtins": "__builtin__", "copyreg": "copy_reg", "lamina._utils": "torch._utils",
+}  # fmt: skip
 BATCH = 1000  # items between a mark and what takes them, as Python's pickler has it
 
 

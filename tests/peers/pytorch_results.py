@@ -52,6 +52,11 @@ long" was on a busy machine.  What is no fault:
   device is refused.
 - Of autograd's inside there are no view functions, dispatch modes, selective checkpoints, nor `torch._C`'s
   looks at the engine's plan. A profile names ops as Lamina does: `mul`, not `aten::mul`.
+- test_fx.py makes a test of each function that stands in PyTorch's `functional.py`: 46 have none here, and 8
+  are traced where PyTorch refuses. Tests of schemas (`TestOperatorSignatures`) are left out.
+- test_transformers.py draws masks: with Lamina's numbers a row of some is empty, of which its own reference
+  makes NaN; `scaled_dot_product_attention` gives 0 on both sides.
+- Classes of PyTorch's `common_subclass` ask whether `device` is that of Tensor; here the class below has one.
 - complex32, quantised and `torch.ops` names are not offered.
 - Storages' private tables and `_cdata`, `_neg_view`, `_fix_weakref`, warnings of what is not deterministic.
 - Overlapping writes that PyTorch refuses (`out=`, `index_add_` onto what is read) are right here.

@@ -507,3 +507,18 @@ def test_a_module_may_hold_an_op():
     lamina.save(module, file)
     file.seek(0)
     assert lamina.load(file, weights_only=False).activation is lamina.sin
+
+
+class _Spoofed:
+    """An object that is saved as a tensor, by PyTorch's function for that."""
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        storage = lamina.arange(4.0).storage()
+        rebuild = lamina._utils._rebuild_tensor_v2
+        return rebuild, (storage, 1, (2,), (2,), False, collections.OrderedDict())
+
+
+def test_objects_that_are_saved_as_tensors():
+    for zipped in (True, False):
+        assert to_torch({"x": _Spoofed()}, zipped)["x"].tolist() == [1.0, 3.0]
+    assert pickle.loads(pickle.dumps(lamina._utils._rebuild_tensor_v2)) is lamina._utils._rebuild_tensor_v2
