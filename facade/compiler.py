@@ -24,7 +24,7 @@ from ..runtime.modes import is_compiling
 ROOT = __package__.rpartition(".")[0]  # lamina
 BACKENDS = ("inductor",)
 PLAIN = ("eager", "aot_eager")  # which PyTorch has for debugging: the function as it is
-STANCES = {  # what each changes
+STANCES: dict[str, dict[str, Any]] = {  # what each changes
     "default": {"eager": False, "on_miss": None}, "force_eager": {"eager": True, "on_miss": None},
     "eager_on_recompile": {"eager": False, "on_miss": modes.EAGER},
     "fail_on_recompile": {"eager": False, "on_miss": modes.FAIL},

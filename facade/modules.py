@@ -53,11 +53,9 @@ _FAMILIES = (
 # As PyTorch spells them, below `torch`.
 MODULES: dict[str, ModuleType] = {
     "_C": _C,
-    "_C._nn": _C._nn,
     "__config__": private.config,
     "__future__": future,
     "_dynamo": compiler._dynamo,
-    "_tensor": private._tensor,
     "_utils": private._utils,
     "_higher_order_ops": flow,
     "_higher_order_ops.associative_scan": flow,
@@ -71,20 +69,15 @@ MODULES: dict[str, ModuleType] = {
     "autograd.gradcheck": sys.modules[f"{ROOT}.runtime.gradcheck"],  # the name is the function's
     "autograd.graph": autograd.graph,
     "autograd.variable": autograd,
-    "_VF": _C._VF,
     "backends": backends,
     "backends.cuda": backends.cuda,
     "backends.cudnn": backends.cudnn,
-    **{f"backends.{name}": getattr(backends, name) for name in ("mkl", "mkldnn", "mps", "openmp")},
+    "backends.mps": backends.mps,
     "compiler": compiler,
     "cpu": cpu,
     "cpu.amp": cpu.amp,
     "cuda": cuda,
     "cuda.amp": cuda.amp,
-    "cuda.amp.autocast_mode": cuda.amp,
-    "cuda.amp.grad_scaler": cuda.amp,
-    "cuda.memory": cuda,
-    "cuda.random": cuda,
     "distributions": distributions,
     **{f"distributions.{family}": distributions for family in _FAMILIES},
     "distributions.relaxed_bernoulli": distributions.relaxed,
@@ -125,7 +118,6 @@ MODULES: dict[str, ModuleType] = {
     "utils.data": data,
     "utils.data._utils": private._data_utils,
     "utils.data._utils.collate": private._collate,
-    "utils.data._utils.worker": private._worker,
     "utils.data.dataloader": data,
     "utils.data.dataset": data,
     "utils.data.distributed": data,
@@ -152,14 +144,18 @@ def offer() -> None:
     private.add()
     for name, module in {"autograd": autograd, "nn.attention": nn.attention, "utils": utils}.items():
         vars(module)["__getattr__"] = late.of_room(name)
-    for above in (
+    looked_below = (
+        _C,
         autograd,
+        backends,
         cuda,
+        cuda.amp,
         nn.attention,
         nn.parallel,
         utils,
         compiler._dynamo,
-    ):  # so Python looks below
+    )
+    for above in looked_below:  # by Python, when something there is imported
         vars(above)["__path__"] = []
     for above, name in ((cuda, "cuda"), (compiler._dynamo, "_dynamo")):
         vars(above)["__getattr__"] = late.of_room(name)

@@ -7,7 +7,6 @@ import functools
 import io
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from math import inf
@@ -466,8 +465,10 @@ class ExceptionWrapper:
 
     def __init__(self, exc_info: Any = None, where: str = "in background"):
         kind, error, trace = sys.exc_info() if exc_info is None else exc_info
-        self.exc_type, self.where = kind, where
-        self.exc_msg = "".join(traceback.format_exception(kind, error, trace))
+        self.exc_type: Any = kind
+        self.where = where
+        told = import_module("traceback").format_exception(kind, error, trace)  # which few want
+        self.exc_msg = "".join(told)
 
     def reraise(self) -> None:
         """Raise it here.  Raises RuntimeError where its class takes no text alone."""
