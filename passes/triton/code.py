@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 ALIGNMENT = 16  # bytes: the widest access of one thread, and what Triton knows of an aligned pointer
+
+
+def step_of(parameters: Sequence[str]) -> int:
+    """The same of Triton's types of parameters: the numbers among them count elements."""
+    bits = [int(kind.lstrip("*abcdefghijklmnopqrstuvwxyz")) for kind in parameters if kind[0] == "*"]
+    return ALIGNMENT * 8 // max(8, min(bits, default=8))
 
 
 @dataclass(frozen=True)
@@ -15,7 +22,7 @@ class Code:
     name: of the function in `source`, made from all that decides the machine code; so codes of equal names
     are compiled once, though their grids may differ.  parameters: Triton's types of the function's arguments,
     pointers to the kernel's inputs, then its outputs.  aligned: for each of them whether it is always a
-    multiple of ALIGNMENT; the others are accessed element by element.  num_warps: of a block.  num_stages: of
+    multiple of ALIGNMENT, and for numbers of `step`; the others are accessed element by element.  num_warps: of a block.  num_stages: of
     the loads of a pipelined loop.  grid: the programs to launch.  numbers: of this kernel, behind the
     pointers: what other kernels of the same text have other ones of.
     """
@@ -28,6 +35,11 @@ class Code:
     num_stages: int
     grid: int
     numbers: tuple[int, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """Elements of the narrowest array that ALIGNMENT has."""
+        return step_of(self.parameters)
 
     def json(self) -> str:
         return json.dumps(asdict(self))

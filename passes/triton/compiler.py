@@ -24,7 +24,6 @@ from .binary import Binary
 from .code import ALIGNMENT, Code
 from .target import Target
 
-ALIGNED = [["tt.divisibility", ALIGNMENT]]
 # As on the CPU: products and sums round once (the default differs between versions), and libdevice's
 # functions keep subnormal numbers.
 ARITHMETIC = {"enable_fp_fusion": True, "enable_reflect_ftz": False}
@@ -69,7 +68,12 @@ def compile_code(code: Code, target: Target) -> Binary:
         function = build(code.source, code.name)
         _refuse_interpreter(function, code)
         signature = dict(zip(function.arg_names, code.parameters, strict=True))
-        aligned = {(k,): ALIGNED for k, is_aligned in enumerate(code.aligned) if is_aligned}
+        steps = (ALIGNMENT if kind[0] == "*" else code.step for kind in code.parameters)
+        aligned = {
+            (k,): [["tt.divisibility", step]]
+            for k, (is_aligned, step) in enumerate(zip(code.aligned, steps, strict=True))
+            if is_aligned
+        }
         source = ASTSource(function, signature, {}, aligned)
         options = {"num_warps": code.num_warps, "num_stages": code.num_stages}
         made = _compiled(source, target, options | ARITHMETIC)

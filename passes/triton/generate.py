@@ -13,7 +13,7 @@ from ..kernels.proof import prove
 from ..kernels.residues import apart
 from ..schedules.gpu import Descriptors, Persistent
 from ..schedules.steps import Schedule, is_default
-from .code import ALIGNMENT, Code
+from .code import Code, step_of
 from .defaults import SQUARE, default_schedule
 from .emit import lower
 from .names import entry
@@ -125,7 +125,7 @@ def named(
     parameters = tuple(POINTERS[dtype] for dtype in dtypes)
     aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
     parameters = (*parameters, *(kind for _, kind in numbers))
-    aligned = (*aligned, *(n % ALIGNMENT == 0 for n, _ in numbers))
+    aligned = (*aligned, *(n % step_of(parameters) == 0 for n, _ in numbers))
     decisive = [before, after, *parameters, *aligned, warps, stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
     source = f"{before}def {name}({after}"

@@ -50,7 +50,8 @@ class Sources:
     def add(self, code: Code, binary: Binary | None = None) -> None:
         self._kernels[code.name] = (code, build(code.source, code.name))
         needed = widest(binary.text, len(code.parameters)) if binary else [1] * len(code.parameters)
-        declared = (ALIGNMENT if aligned else 1 for aligned in code.aligned)
+        steps = (ALIGNMENT if kind[0] == "*" else code.step for kind in code.parameters)
+        declared = (step if aligned else 1 for step, aligned in zip(steps, code.aligned, strict=True))
         self._fake.align(code.name, [*map(max, declared, needed)])
 
     def _launched(self, launch: Launch) -> None:
