@@ -15,6 +15,7 @@ from family_kernels import FAMILIES
 
 from lamina.ir.dtypes import ALL
 from lamina.ir.graph import Builder
+from lamina.ir.kernel import parse, verify
 from lamina.ir.op import REGISTRY as ops
 from lamina.ir.types import type_of
 from lamina.passes.graphs.fuse import GPU
@@ -27,6 +28,7 @@ from lamina.passes.triton.defaults import CORES
 from lamina.passes.triton.generate import apart_codes
 from lamina.passes.triton.halves import half_factors
 from lamina.passes.triton.launches import Launch, launch_list
+from lamina.passes.triton.opening import Open
 from lamina.passes.triton.target import ANY, Target
 from lamina.runtime.cuda import cubin
 
@@ -185,6 +187,37 @@ def test_attention_has_two_programs_on_a_core_there_and_back(op, dtype, width, l
     assert found.needs.stack == 0 and found.blocks >= 2 and found.multiplies_by_groups() >= 4
     assert "mma.sync" not in found.text and (found.is_by_tiles() or 16 in found.copies())
     assert found.is_by_tiles() == ("tensor_descriptor" in found.code.source)
+
+
+# ---- sizes that are parameters
+PRODUCT = """kernel k(a: f16[2048,512], b: f16[512,2048]) -> (y: f16[2048,2048]) {
+  parallel i:2048 j:2048
+  acc = sum(k:512) (f32(a[i, k]) * f32(b[k, j]))
+  y[i, j] = f16(acc)
+}"""
+SOFTMAX = """kernel k(x: f16[16384,1024]) -> (y: f16[16384,1024]) {
+  parallel i:16384
+  t = max(r:1024) f32(x[i, r])
+  s = sum(r:1024) exp((f32(x[i, r]) - t))
+  y[i, r] = f16((exp((f32(x[i, r]) - t)) / s)) for r:1024
+}"""
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("what", ["product", "softmax", *(op.name for op in OPS[1:])])
+def test_code_for_all_sizes_goes_by_16_bytes_where_rows_do(what):
+    if what in ("product", "softmax"):
+        kernel = verify(parse(PRODUCT if what == "product" else SOFTMAX))
+        (code,) = apart_codes(kernel, target=SM_90, opens=Open.SIZES)
+    else:
+        op = next(op for op in OPS if op.name == what)
+        code = Attention("f16", (2,), (512, 512, 64, 64), opens=Open.SIZES).code(op)
+    found = Compiled(code)
+    assert code.numbers and found.needs.stack == 0
+    if what == "softmax":
+        assert found.loads() == found.stores() == {"v4.b32"}
+    else:
+        assert found.multiplies_by_groups() >= 4 and 16 in found.copies() and "v4.b32" in found.stores()
 
 
 # ---- what memory limits
