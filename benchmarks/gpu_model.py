@@ -67,7 +67,9 @@ L2_RATE = 7e12  # of arrays that fit in there: 33 MB of weights take 7.3 us ther
 # Architecture via Microbenchmarking"
 SYNCHRONOUS = 0.62
 LATENCY, L2_LATENCY = 0.7e-6, 0.3e-6  # of a load from memory, and from the L2
-OVERLAP = 2.5  # the power of terms that are added: by 1 they would come one after another
+# The power of terms that are added: by 1 they come one after another.  Less where what the tensor cores make
+# is worked on before they go on, in attention and of split factors; a core's only such block is idle then.
+OVERLAP, IN_TURN, ALONE = 2.5, 1.5, 1.0
 START = 2.2e-6  # of a launch behind another
 HOST = 4.6e-6  # of a launch from Python: the least that any call took there
 
@@ -349,7 +351,7 @@ def _tasks_of_step(step: Call | Whole, made: list[tuple[Code, Binary]], target: 
         trips = trips_of(kernel, how) / len(made)
         yield Task(
             code, binary, step.name, own, trips, rounds, num_stages(how), reads_of(kernel) * share,
-            not how.has(Dot), step_of(kernel, how),
+            not how.has(Dot), step_of(kernel, how), precision(how) == "tf32x3",
         )  # fmt: skip
 
 
@@ -360,7 +362,7 @@ class Prediction:
 
     occupancy: what a core holds.  waves: how often all cores are filled.  tail: of what all cores could do
     until the busiest is done, the share that is done.  terms: seconds that each part of the device would take
-    alone.  limit: the least that the work takes at the data sheet's rates.
+    alone.  overlap: as OVERLAP.  limit: the least that the work takes at the data sheet's rates.
     """
 
     task: Task
@@ -368,11 +370,12 @@ class Prediction:
     waves: float
     tail: float
     terms: dict[str, float]
+    overlap: float
     limit: float
 
     @property
     def seconds(self) -> float:
-        return START + sum(t**OVERLAP for t in self.terms.values()) ** (1 / OVERLAP)
+        return START + sum(t**self.overlap for t in self.terms.values()) ** (1 / self.overlap)
 
     @property
     def by(self) -> str:
@@ -416,7 +419,10 @@ def predicted(task: Task, device: Accelerator, from_l2: bool) -> Prediction:
         "latency": math.ceil(waves) * (LATENCY + steps * of_step),
     }
     limit = max(task.work.nbytes / device.bandwidth, task.work.flops / device.peak[kind])
-    return Prediction(task, held, waves, grid / (CORES * most), terms, limit)
+    overlap = OVERLAP
+    if task.rounded or task.trips is None:
+        overlap = ALONE if task.trips is None and held.blocks == 1 else IN_TURN
+    return Prediction(task, held, waves, grid / (CORES * most), terms, overlap, limit)
 
 
 def _trips(task: Task) -> float:
