@@ -34,7 +34,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 from contest import RESULTS, Time, where
-from gpu_model import DEVICES, device_of, seconds_of
+from gpu_model import DEVICES, device_of, disassembler, seconds_of
 
 import lamina.ir.ops  # noqa: F401 - enters the records
 from lamina.ir.dtypes import ALL, float16, float32, float64
@@ -775,7 +775,7 @@ def measured(case: Case, machine: Machine, seconds: float, by_compiler: bool = F
             case, graph_of(case, case.operands), arrays, lambda p, a: Executable(p, machine)(*a)
         )
         device, target = device_of(machine.device.name), Target.named(machine.target)
-        if device is not None:
+        if device is not None and disassembler() is not None:
             row.predicted, _ = seconds_of(program, target, device)
         resident = Resident(machine, program, given)
         contenders: dict[str, Contender] = {"lamina": Ours(resident, machine)}

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from lamina.ir.kernel.form import Kernel, names
@@ -163,17 +164,20 @@ def mix(binary: Binary) -> Mix:
 
 
 @cache
-def _disassembler() -> Path:
-    import triton
-
-    return Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+def disassembler() -> Path | None:
+    """nvdisasm, where Triton brings it."""
+    spec = find_spec("triton")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    path = folder / "backends" / "nvidia" / "bin" / "nvdisasm"
+    return path if path.exists() else None
 
 
 def disassembled(code: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "k.cubin")
         path.write_bytes(code)
-        done = subprocess.run([_disassembler(), "-c", path], capture_output=True, text=True, check=True)
+        command = [str(disassembler()), "-c", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout
 
 
