@@ -74,9 +74,10 @@ class Row:
 
 
 NOTES = """\
-Rates, starts and overlap were fitted on rows of gpu.txt ("cases"), attention's overlap on its forward rows;
-"tiles" were not looked at for that.  Kernels are compiled by this Triton as they are now: those that were
-measured were of Triton 3.6, some of other tiles (sdpa of f32, by other products too, is not in the mean).
+Rates, starts and overlap were fitted on rows of gpu.txt ("cases"), attention's overlap on those of
+gpu_attention.txt as well; nothing was fitted on "tiles".  Kernels are compiled by this Triton as they are
+now: those that were measured were of Triton 3.6, some of other tiles (sdpa of f32, by other products too, is
+not in the mean).
 Where it is off: what takes less than 10 us is what the host's launches take, 4.6 us here and up to 8 in the
 run of tiles; steps of small networks, of dozens of such launches, at 0.55 to 0.7; products by tf32x3 at 0.55
 to 0.9; of tf32 and 512, few programs of large tiles, at 0.25; attention alone on a core, from 0.57 to 1.4.
