@@ -281,8 +281,8 @@ class Switches(ModuleType):
         """Set switches within a block, or a decorated function: one by its name, or several."""
         told = {changes: value} if isinstance(changes, str) else {**(changes or {}), **more}
         before = {name: getattr(self, name) for name in told}
-        vars(self).update(told)
         try:
+            vars(self).update(told)
             yield
         finally:
             vars(self).update(before)

@@ -70,6 +70,9 @@ REVIEWED = {
     ("facade/streams.py", "StreamContext"): "names of the CPU, by which nothing is computed",
     ("facade/streams.py", "device"): "names of the CPU, by which nothing is computed",
     ("facade/backends.py", "flags"): "switches that change nothing computed; set within its try",
+    ("facade/compiler.py", "patch"): "switches that change nothing computed; set within its try",
+    ("facade/switches.py", "_noted"): "there is no state",
+    ("jit/torchscript.py", "optimized_execution"): "there is no state",
     ("facade/backends.py", "sdp_kernel"): "switches that change nothing computed; set within its try",
     ("profiler/sessions.py", "record_function"): "what is open ends with what it is in",
     (
