@@ -204,10 +204,11 @@ SOFTMAX = """kernel k(x: f16[16384,1024]) -> (y: f16[16384,1024]) {
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("what", ["product", "softmax", *(op.name for op in OPS[1:])])
+@pytest.mark.parametrize("what", ["product", "by 8", "softmax", *(op.name for op in OPS[1:])])
 def test_code_for_all_sizes_goes_by_16_bytes_where_rows_do(what):
-    if what in ("product", "softmax"):
-        kernel = verify(parse(PRODUCT if what == "product" else SOFTMAX))
+    texts = {"product": PRODUCT, "by 8": PRODUCT.replace("2048", "1000"), "softmax": SOFTMAX}
+    if what in texts:
+        kernel = verify(parse(texts[what]))
         (code,) = apart_codes(kernel, target=SM_90, opens=Open.SIZES)
     else:
         op = next(op for op in OPS if op.name == what)
