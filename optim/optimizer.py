@@ -431,6 +431,7 @@ class Optimizer:
         shared: dict[tuple, dict[str, Tensor]] = {}
         # what somebody's own optimizer keeps, and of which shapes, is its own affair
         ours = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
+        counted, alone = self.counts and hasattr(self, "update"), type(self).step is Optimizer.step
         for number, values in state_dict["state"].items():
             p = numbered.get(number)
             if p is None:
@@ -446,14 +447,16 @@ class Optimizer:
                         f"parameter: {p._meta}",
                         f"{name}: {value._meta}",
                     )
-                state[p][name] = loaded(value, p)
-            if self.counts and "step" in values:  # those that stand at one point share their counters again
+                # PyTorch leaves counts as they were saved: one of 1,000 steps is none that bfloat16 holds
+                state[p][name] = loaded(value, value if name == "step" and isinstance(value, Tensor) else p)
+            if counted and "step" in values:
                 at = tuple(float(values[name]) for name in ("step", *self.counters) if name in values)
                 found = {
                     "step": tensor(at[0], device=_at(p)),
                     **{k: state[p][k] for k in self.counters if k in values},
                 }
-                state[p].update(shared.setdefault((*at, p.dtype, _at(p)), found))
+                # those that stand at one point share their counters again, if only the step here adds to them
+                state[p].update(shared.setdefault((*at, p.dtype, _at(p)), found) if alone else found)
         settings = [{k: copy.deepcopy(v) for k, v in saved.items() if k != "params"} for saved in groups]
         self.state = state  # now that all could be copied
         for group, saved in zip(self.param_groups, settings, strict=True):

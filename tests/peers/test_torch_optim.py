@@ -424,3 +424,61 @@ def test_averaged_models_are_pytorchs(name):
             # four averages of 4 roundings each, and means over 15 rows, of values below 4
             assert mine[key].dtype == x.dtype and np.allclose(mine[key], x, rtol=0, atol=4 * 40 * 1.2e-7), key
     assert np.allclose(sides[0][2], sides[1][2], rtol=0, atol=1e-4)  # norms divide by spreads of about 1/10
+
+
+def _counting(T, base, start):
+    """A rule of the program's own, which counts the steps of each parameter by itself."""
+
+    class Counting(base):
+        @T.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    if not state:
+                        state["step"], state["mean"] = start(), T.zeros_like(p)
+                    state["step"] += 1
+                    state["mean"].mul_(0.9).add_(p.grad, alpha=0.1)
+                    p.sub_(state["mean"] * (group["lr"] / (1 - 0.9 ** float(state["step"]))))
+
+    return Counting
+
+
+@pytest.mark.parametrize("base", ["Optimizer", "Adam"])
+@pytest.mark.parametrize("start", [lambda T: T.tensor(0.0), lambda T: 0], ids=["tensor", "int"])
+def test_optimizers_of_programs_keep_their_own_counts_when_they_resume(base, start):
+    found = []
+    for T in (lamina, torch):
+        rule = _counting(T, getattr(T.optim, base), lambda T=T: start(T))
+        make = {"Optimizer": lambda ps, rule=rule: rule(ps, {"lr": 0.1}), "Adam": rule}[base]
+        first, second = ([T.ones(2, requires_grad=True), T.ones(3, requires_grad=True)] for _ in "12")
+        one, other = make(first), make(second)
+        for params, optimizer in ((first, one), (second, other)):
+            if optimizer is other:
+                other.load_state_dict(copy.deepcopy(one.state_dict()))
+            for n in range(3):
+                for p in params:
+                    p.grad = T.full_like(p, n + 0.5)
+                optimizer.step()
+        kinds = [isinstance(other.state[p]["step"], int) for p in second]
+        found.append((kinds, [float(other.state[p]["step"]) for p in second], [p.tolist() for p in second]))
+    (kinds, counts, values), wanted = found
+    assert counts == wanted[1] == [6.0, 6.0]
+    assert kinds == wanted[0]
+    for mine, theirs in zip(values, wanted[2], strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-6)  # six updates in float32
+
+
+def test_counts_of_steps_are_kept_in_their_own_dtype():
+    for T in (lamina, torch):
+        rule = _counting(T, T.optim.Optimizer, lambda T=T: T.tensor(0.0))
+        p = T.ones(2, dtype=T.bfloat16, requires_grad=True)
+        optimizer = rule([p], {"lr": 0.1})
+        p.grad = T.ones_like(p)
+        optimizer.step()
+        saved = optimizer.state_dict()
+        saved["state"][0]["step"] = T.tensor(1001.0)  # bfloat16 would hold 1000
+        optimizer.load_state_dict(saved)
+        assert optimizer.state[p]["step"].dtype == T.float32
+        assert float(optimizer.state[p]["step"]) == 1001
+        assert optimizer.state[p]["mean"].dtype == T.bfloat16
