@@ -141,11 +141,11 @@ def shown(kind: str, only: str = "") -> property:
 
 def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Run a module's forward between its hooks."""
-    waiting = module.hooks("forward")
+    waiting = module._hooks_of("forward")
     try:
-        for hook in module.hooks("forward_pre"):
+        for hook in module._hooks_of("forward_pre"):
             args, kwargs = before(module, hook, args, kwargs)
-        backward = module.hooks("backward"), module.hooks("backward_pre")
+        backward = module._hooks_of("backward"), module._hooks_of("backward_pre")
         gate = Gate(module, *backward) if any(backward) else None
         if gate is not None:
             args = gate.enter(args)

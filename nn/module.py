@@ -554,7 +554,7 @@ class Module(Plain):
                     param.grad = grad.detach().zero_()
 
     # ---- hooks ----
-    def hooks(self, kind: str) -> list[Hook]:
+    def _hooks_of(self, kind: str) -> list[Hook]:
         """The hooks of one kind, in the order in which they are called."""
         if not kind.startswith(("forward", "backward")):
             return [hook for hook in self._state_hooks.values() if hook.kind == kind]
@@ -635,7 +635,7 @@ class Module(Plain):
         for slot in state.slots(self, prefix):
             value = slot.members[slot.name]
             destination[slot.key] = value if keep_vars else value.detach()
-        if self.has_extra_state():
+        if self._has_extra_state():
             destination[prefix + state.EXTRA] = self.get_extra_state()
 
     def _load_from_state_dict(
@@ -665,7 +665,7 @@ class Module(Plain):
         """
         return state.load(self, state_dict, strict, assign)
 
-    def has_extra_state(self) -> bool:
+    def _has_extra_state(self) -> bool:
         """Whether the class defines `get_extra_state`, whose result goes into the state dict."""
         return type(self).get_extra_state is not Module.get_extra_state
 

@@ -116,7 +116,7 @@ def save(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bo
     metadata = {"version": module._version}
     if (versions := getattr(destination, "_metadata", None)) is not None:
         versions[prefix[:-1]] = metadata
-    for hook in module.hooks("save_pre"):
+    for hook in module._hooks_of("save_pre"):
         hook.function(module, prefix, keep_vars)
     module._save_to_state_dict(destination, prefix, keep_vars)
     for name, child in module._modules.items():
@@ -246,7 +246,7 @@ def load_own(
     """
     state = state_dict if isinstance(state_dict, Loading) else Loading(state_dict)
     state.reached = True
-    for hook in module.hooks("load_pre"):
+    for hook in module._hooks_of("load_pre"):
         own = state.below(prefix)
         arguments = (own, prefix, metadata, strict, missing, unexpected, wrong)
         hook.function(*((module, *arguments) if hook.with_module else arguments))
@@ -285,7 +285,7 @@ def load_own(
                     stacklevel=2,
                 )
             state.found.append((place, value))
-    if module.has_extra_state():
+    if module._has_extra_state():
         key = prefix + EXTRA
         state.expected.add(key)
         if key in state:
@@ -330,7 +330,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
 
     def call_hooks() -> None:
         for _, part in reversed(named):
-            for hook in part.hooks("load"):
+            for hook in part._hooks_of("load"):
                 hook.function(part, result)
 
     early = strict and bool(missing or unexpected)  # unless a hook takes them away, nothing is to be copied

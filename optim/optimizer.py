@@ -431,7 +431,8 @@ class Optimizer:
         shared: dict[tuple, dict[str, Tensor]] = {}
         # what somebody's own optimizer keeps, and of which shapes, is its own affair
         ours = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
-        counted, alone = self.counts and hasattr(self, "update"), type(self).step is Optimizer.step
+        alone = type(self).step is Optimizer.step
+        counted = self.counts and any(isinstance(vars(c).get("update"), Op) for c in type(self).__mro__)
         for number, values in state_dict["state"].items():
             p = numbered.get(number)
             if p is None:

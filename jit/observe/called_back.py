@@ -116,13 +116,13 @@ class CalledBack(Instances):
                 self.note(f"{text}[{which}][{at}]", function, True, f"a hook of {path}")
 
     def hooks_of_module(self, module: Module, function: Callable, args: tuple, kwargs: Any) -> Any:
-        """`module.hooks(kind)`: which functions, in which order; not by which handles they are known."""
+        """`module._hooks_of(kind)`: which functions, in which order; not by which handles they are known."""
         found = function(*map(self.plain, args), **kwargs)
         place = id(module), "hooks", args[-1]
         seen = place in self.known.facts or place in self.written.places
         if not (self.refused or self.is_fresh(module) or seen):
             self.known.facts[place] = found
-            path, text = self.path(module), f"{self.source(module)}.hooks({args[-1]!r})"
+            path, text = self.path(module), f"{self.source(module)}._hooks_of({args[-1]!r})"
             late = self.captured(module)
             reason = Reason(f"the {args[-1]} hooks of {path}", self.place(), f"len({text})", str(len(found)))
             self.check(f"len({text}) != {len(found)}", reason, late)

@@ -44,7 +44,7 @@ from .taking import numbers_that_change, take_module, take_optimizer
 _READERS = frozenset((
     "named_modules", "named_parameters", "named_buffers", "named_children", "parameters", "buffers",
     "children", "modules", "state_dict", "zero_grad", "get_submodule", "get_parameter",
-    "get_buffer", "_get_name", "has_extra_state", "__dir__",
+    "get_buffer", "_get_name", "_has_extra_state", "__dir__",
 ))  # fmt: skip
 _ASKED_BY_READERS = ("named_modules", "named_children", "named_parameters", "_named_members", "state_dict",
                      "_save_to_state_dict", "get_extra_state", "__getattr__", "__getattribute__")  # fmt: skip
@@ -304,7 +304,7 @@ class Library(CalledBack):
             return self._construct(function, args, kwargs)
         if name == "__getattr__":
             return self.user(function, args, kwargs)
-        if name == "hooks" and not self.is_written(module._call_hooks):
+        if name == "_hooks_of" and not self.is_written(module._call_hooks):
             return self.hooks_of_module(module, function, args, kwargs)
         if name in _READERS:
             return self._reader(module, function, args, kwargs)
@@ -382,7 +382,7 @@ class Library(CalledBack):
 
     def _loads_by_user(self, module: Module) -> bool:
         """Whether loading a state runs code of the user's."""
-        names = ("load_state_dict", "has_extra_state", "set_extra_state", "named_modules", "hooks")
+        names = ("load_state_dict", "_has_extra_state", "set_extra_state", "named_modules", "_hooks_of")
         names += ("_load_from_state_dict",)
         return any(
             any(not _of_library(type(each), name) for name in names)

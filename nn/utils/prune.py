@@ -106,7 +106,7 @@ class BasePruningMethod(ABC):
 
 def _method(module: Module, name: str) -> BasePruningMethod | None:
     """The method by which a parameter is pruned."""
-    for hook in module.hooks("forward_pre"):
+    for hook in module._hooks_of("forward_pre"):
         if isinstance(hook.function, BasePruningMethod) and hook.function._tensor_name == name:
             return hook.function
     return None
@@ -434,5 +434,5 @@ def remove(module: Module, name: str) -> Module:
 
 def is_pruned(module: Module) -> bool:
     """Whether a parameter of a module, or of one below it, is pruned."""
-    every = (hook.function for _, part in module.named_modules() for hook in part.hooks("forward_pre"))
+    every = (hook.function for _, part in module.named_modules() for hook in part._hooks_of("forward_pre"))
     return any(isinstance(function, BasePruningMethod) for function in every)

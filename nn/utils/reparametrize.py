@@ -39,7 +39,7 @@ def _made(call: str, module: Module, name: str) -> Any:
 def _attach(module: Module, hook: _Computed, parts: dict[str, Parameter], buffers: dict[str, Tensor]) -> None:
     """Let `parts` take the place of the weight, and the hook compute it."""
     if any(isinstance(other.function, _Computed) and other.function.name == hook.name
-           for other in module.hooks("forward_pre")):  # fmt: skip
+           for other in module._hooks_of("forward_pre")):  # fmt: skip
         raise ArgumentValueError(f"{type(module).__name__}.{hook.name} is computed already")
     delattr(module, hook.name)
     for name, part in parts.items():

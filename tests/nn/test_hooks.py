@@ -130,3 +130,31 @@ def test_every_hook_has_a_handle_of_one_class_which_libraries_make_of_their_own_
     with handle:
         assert table
     assert not table
+
+
+class _Extracting(nn.Module):
+    """Keeps what a layer returns, as extractors of features do: `hooks` is a list of its own."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.hooks, self.found, self.has_extra_state = model, [], [], False
+        self.hooks.append(model[0].register_forward_hook(lambda module, args, out: self.found.append(out)))
+
+    def forward(self, x):
+        return self.model(x)
+
+
+def test_a_module_may_have_attributes_of_any_public_name_that_pytorchs_lacks():
+    module = _Extracting(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    module.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    x = lamina.ones(1, 2)
+    y = module(x)
+    assert len(module.hooks) == len(module.found) == 1
+    assert list(module.state_dict()) == ["model.0.weight", "model.0.bias"]
+    module.load_state_dict(module.state_dict())
+    assert lamina.jit.trace(module)(x).tolist() == y.tolist()
+    for hook in module.hooks:
+        hook.remove()
+    module.found.clear()
+    module(x)
+    assert module.found == []

@@ -430,6 +430,9 @@ def _counting(T, base, start):
     """A rule of the program's own, which counts the steps of each parameter by itself."""
 
     class Counting(base):
+        def update(self):
+            """A method of its own, by a name that Lamina's rules give to something else."""
+
         @T.no_grad()
         def step(self, closure=None):
             for group in self.param_groups:
