@@ -31,7 +31,7 @@ class Constraint:
         shown = ", ".join(f"{name}={_text(getattr(self, name))}" for name in self._shown)
         return f"{type(self).__name__.removeprefix('_')}({shown})"
 
-    def described(self) -> str:
+    def _described(self) -> str:
         """As repr, with the types of tensors in place of their values."""
         shown = ", ".join(f"{name}={_described(getattr(self, name))}" for name in self._shown)
         return f"{type(self).__name__.removeprefix('_')}({shown})"
@@ -43,7 +43,7 @@ def _text(value: Any) -> str:
 
 def _described(value: Any) -> str:
     if isinstance(value, Constraint):
-        return value.described()
+        return value._described()
     return str(value._meta) if isinstance(value, Tensor) else repr(value)
 
 
@@ -94,7 +94,7 @@ class _DependentProperty(property, _Dependent):
     def __repr__(self) -> str:
         return "DependentProperty()"
 
-    described = __repr__
+    _described = __repr__
 
 
 def is_dependent(constraint: Any) -> bool:
@@ -132,8 +132,8 @@ class _IndependentConstraint(Constraint):
     def __repr__(self) -> str:
         return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
 
-    def described(self) -> str:
-        return f"IndependentConstraint({self.base_constraint.described()}, {self.reinterpreted_batch_ndims})"
+    def _described(self) -> str:
+        return f"IndependentConstraint({self.base_constraint._described()}, {self.reinterpreted_batch_ndims})"
 
 
 class MixtureSameFamilyConstraint(Constraint):
@@ -164,8 +164,8 @@ class MixtureSameFamilyConstraint(Constraint):
     def __repr__(self) -> str:
         return f"MixtureSameFamilyConstraint({self.base_constraint!r})"
 
-    def described(self) -> str:
-        return f"MixtureSameFamilyConstraint({self.base_constraint.described()})"
+    def _described(self) -> str:
+        return f"MixtureSameFamilyConstraint({self.base_constraint._described()})"
 
 
 # ---- numbers

@@ -70,7 +70,7 @@ class Distribution:
             require(
                 constraint.check(value),
                 f"{kind.__name__}: Expected parameter {name} to satisfy the constraint "
-                f"{constraint.described()}",
+                f"{constraint._described()}",
                 value,
             )
 
@@ -224,7 +224,7 @@ class Distribution:
         require(
             support.check(value),
             f"{type(self).__name__}: Expected value argument (of shape {list(shape)}) to be within the "
-            f"support ({support.described()})",
+            f"support ({support._described()})",
             value,
         )
 

@@ -331,7 +331,7 @@ class _Group:
         group = optimizer.param_groups[self.at]
         if id(group) != self.identity:
             return Reason(self.path, seen="a dict", now="another dict")
-        given = optimizer.asked(group)
+        given = optimizer._asked(group)
         for name, value in self.fixed.items():
             if not exact(given[name], value):
                 return Reason(f"{self.path}[{name!r}]", seen=shown(value), now=shown(given[name]))

@@ -489,7 +489,7 @@ class Recorder:
         number = next((i for i, (o, k) in enumerate(known) if o() is optimizer and k == at), len(known))
         if number == len(known):
             known.append((ref(optimizer), at))
-        given = optimizer.asked(group)
+        given = optimizer._asked(group)
         self.read.setdefault(number, {}).update({k: v for k, v in given.items() if k not in written})
         for name, x in scalars.items():
             number_of_run = written.get(name)

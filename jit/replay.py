@@ -89,7 +89,7 @@ class Call:
             optimizer = reach()
             if optimizer is None or len(optimizer.param_groups) <= at:
                 raise Missed(None, None, [(Reason("the groups of an optimizer"), self.branch)])
-            self.numbers[number] = optimizer.numbers(optimizer.param_groups[at])
+            self.numbers[number] = optimizer._numbers(optimizer.param_groups[at])
         return self.numbers[number]
 
     def array(self, source: Source) -> np.ndarray:

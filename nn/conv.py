@@ -18,7 +18,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 class _Conv(Module):
     """What all convolutions share.  `sizes` is how many spatial dimensions the class has."""
 
-    sizes: int
+    _sizes: int
     transposed = False
 
     def __init__(
@@ -37,7 +37,7 @@ class _Conv(Module):
         dtype: Any,
     ):
         super().__init__()
-        name, n = type(self).__name__, self.sizes
+        name, n = type(self).__name__, self._sizes
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ArgumentValueError(
                 f"{name}: groups must be a positive integer and divide the channels "
@@ -89,7 +89,7 @@ class _Conv(Module):
     def _reversed_padding_repeated_twice(self) -> list[int]:
         """What `pad` adds around the input: before and after each dimension, the last one first."""
         if self.padding == "valid":
-            return [0] * (2 * self.sizes)
+            return [0] * (2 * self._sizes)
         if self.padding == "same":
             total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
             around = [(t // 2, t - t // 2) for t in total]
@@ -98,7 +98,7 @@ class _Conv(Module):
         return [p for before_after in reversed(around) for p in before_after]
 
     def extra_repr(self) -> str:
-        zeros, ones = (0,) * self.sizes, (1,) * self.sizes
+        zeros, ones = (0,) * self._sizes, (1,) * self._sizes
         parts = [
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}",
             f"padding={self.padding}" if self.padding != zeros else "",
@@ -114,7 +114,7 @@ class _Conv(Module):
 class _ConvForward(_Conv):
     """A convolution; `run` is its function."""
 
-    run: Any
+    _run: Any
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _ConvForward(_Conv):
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        return self.run(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return self._run(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_ConvForward):
@@ -153,13 +153,13 @@ class Conv1d(_ConvForward):
     Shapes: [N, C_in, L] -> [N, C_out, L_out]; the batch may be missing.
     """
 
-    sizes, run = 1, staticmethod(ops.conv1d)
+    _sizes, _run = 1, staticmethod(ops.conv1d)
 
 
 class Conv2d(_ConvForward):
     """Slide a weight over two dimensions.  Shapes: [N, C_in, H, W] -> [N, C_out, H_out, W_out]."""
 
-    sizes, run = 2, staticmethod(ops.conv2d)
+    _sizes, _run = 2, staticmethod(ops.conv2d)
 
 
 class Conv3d(_ConvForward):
@@ -168,14 +168,14 @@ class Conv3d(_ConvForward):
     Shapes: [N, C_in, D, H, W] -> [N, C_out, D_out, H_out, W_out].
     """
 
-    sizes, run = 3, staticmethod(ops.conv3d)
+    _sizes, _run = 3, staticmethod(ops.conv3d)
 
 
 class _ConvTranspose(_Conv):
     """A transposed convolution; `run` is its function."""
 
     transposed = True
-    run: Any
+    _run: Any
 
     def __init__(
         self,
@@ -199,9 +199,9 @@ class _ConvTranspose(_Conv):
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         extra = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, self.sizes, self.dilation
+            input, output_size, self.stride, self.padding, self.kernel_size, self._sizes, self.dilation
         )
-        return self.run(
+        return self._run(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
 
@@ -231,16 +231,16 @@ class _ConvTranspose(_Conv):
 class ConvTranspose1d(_ConvTranspose):
     """Undo the sizes of Conv1d.  Shapes: [N, C_in, L] -> [N, C_out, L_out]."""
 
-    sizes, run = 1, staticmethod(ops.conv_transpose1d)
+    _sizes, _run = 1, staticmethod(ops.conv_transpose1d)
 
 
 class ConvTranspose2d(_ConvTranspose):
     """Undo the sizes of Conv2d.  Shapes: [N, C_in, H, W] -> [N, C_out, H_out, W_out]."""
 
-    sizes, run = 2, staticmethod(ops.conv_transpose2d)
+    _sizes, _run = 2, staticmethod(ops.conv_transpose2d)
 
 
 class ConvTranspose3d(_ConvTranspose):
     """Undo the sizes of Conv3d.  Shapes: [N, C_in, D, H, W] -> [N, C_out, D_out, H_out, W_out]."""
 
-    sizes, run = 3, staticmethod(ops.conv_transpose3d)
+    _sizes, _run = 3, staticmethod(ops.conv_transpose3d)

@@ -115,14 +115,14 @@ class _LazyConv(LazyModuleMixin):
         """Take `in_channels` from the dimension before the last `sizes` ones.  Raises ShapeError."""
         name = type(self).__name__
         if not self.has_uninitialized_params():
-            self.in_channels = self.in_channels or input.shape[-self.sizes - 1]
+            self.in_channels = self.in_channels or input.shape[-self._sizes - 1]
             return
-        if input.ndim not in (self.sizes + 1, self.sizes + 2):
+        if input.ndim not in (self._sizes + 1, self._sizes + 2):
             raise ShapeError(
-                f"{name} takes an input of {self.sizes + 1} or {self.sizes + 2} dimensions, not {input.ndim}",
+                f"{name} takes an input of {self._sizes + 1} or {self._sizes + 2} dimensions, not {input.ndim}",
                 f"input: {input._meta}",
             )
-        channels = input.shape[-self.sizes - 1]
+        channels = input.shape[-self._sizes - 1]
         if channels % self.groups:
             raise ArgumentValueError(f"{name}: groups must divide the channels ({channels} by {self.groups})")
         self.in_channels, out = channels, self.out_channels

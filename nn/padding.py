@@ -14,16 +14,16 @@ from .module import Module
 class _Pad(Module):
     """`sizes`: how many of the last dimensions are widened.  `mode`: with what."""
 
-    sizes: int
+    _sizes: int
     mode = "constant"
     value: float = 0.0
 
     def __init__(self, padding: Any):
         super().__init__()
-        given = tuple(padding) if isinstance(padding, Iterable) else (padding,) * (2 * self.sizes)
-        if len(given) != 2 * self.sizes:
+        given = tuple(padding) if isinstance(padding, Iterable) else (padding,) * (2 * self._sizes)
+        if len(given) != 2 * self._sizes:
             raise ArgumentValueError(
-                f"{type(self).__name__}(padding): one int or {2 * self.sizes} are wanted, not {len(given)}"
+                f"{type(self).__name__}(padding): one int or {2 * self._sizes} are wanted, not {len(given)}"
             )
         self.padding = given
 
@@ -37,19 +37,19 @@ class _Pad(Module):
 class ZeroPad1d(_Pad):
     """Widen the last dimension with zeros: (left, right)."""
 
-    sizes = 1
+    _sizes = 1
 
 
 class ZeroPad2d(_Pad):
     """Widen the last two dimensions with zeros: (left, right, top, bottom)."""
 
-    sizes = 2
+    _sizes = 2
 
 
 class ZeroPad3d(_Pad):
     """Widen the last three dimensions with zeros: (left, right, top, bottom, front, back)."""
 
-    sizes = 3
+    _sizes = 3
 
 
 class _ConstantPad(_Pad):
@@ -64,70 +64,70 @@ class _ConstantPad(_Pad):
 class ConstantPad1d(_ConstantPad):
     """Widen the last dimension with `value`."""
 
-    sizes = 1
+    _sizes = 1
 
 
 class ConstantPad2d(_ConstantPad):
     """Widen the last two dimensions with `value`."""
 
-    sizes = 2
+    _sizes = 2
 
 
 class ConstantPad3d(_ConstantPad):
     """Widen the last three dimensions with `value`."""
 
-    sizes = 3
+    _sizes = 3
 
 
 class ReflectionPad1d(_Pad):
     """Widen the last dimension with what lies inside, mirrored at the border element."""
 
-    sizes, mode = 1, "reflect"
+    _sizes, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
     """Widen the last two dimensions with what lies inside, mirrored at the border elements."""
 
-    sizes, mode = 2, "reflect"
+    _sizes, mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
     """Widen the last three dimensions with what lies inside, mirrored at the border elements."""
 
-    sizes, mode = 3, "reflect"
+    _sizes, mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
     """Widen the last dimension with the border elements."""
 
-    sizes, mode = 1, "replicate"
+    _sizes, mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
     """Widen the last two dimensions with the border elements."""
 
-    sizes, mode = 2, "replicate"
+    _sizes, mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
     """Widen the last three dimensions with the border elements."""
 
-    sizes, mode = 3, "replicate"
+    _sizes, mode = 3, "replicate"
 
 
 class CircularPad1d(_Pad):
     """Widen the last dimension with what stands at the other end."""
 
-    sizes, mode = 1, "circular"
+    _sizes, mode = 1, "circular"
 
 
 class CircularPad2d(_Pad):
     """Widen the last two dimensions with what stands at the other ends."""
 
-    sizes, mode = 2, "circular"
+    _sizes, mode = 2, "circular"
 
 
 class CircularPad3d(_Pad):
     """Widen the last three dimensions with what stands at the other ends."""
 
-    sizes, mode = 3, "circular"
+    _sizes, mode = 3, "circular"

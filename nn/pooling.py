@@ -12,7 +12,7 @@ from .module import Module
 
 
 class _MaxPool(Module):
-    function: Any
+    _function: Any
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class _MaxPool(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, input: Tensor) -> Any:
-        return self.function(
+        return self._function(
             input,
             self.kernel_size,
             self.stride,
@@ -52,34 +52,34 @@ class MaxPool1d(_MaxPool):
     Shapes: [N, C, L] -> [N, C, L_out]; `return_indices`: and where it stood.
     """
 
-    function = staticmethod(F.max_pool1d)
+    _function = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
     """The greatest of each window.  Shapes: [N, C, H, W] -> [N, C, H_out, W_out]."""
 
-    function = staticmethod(F.max_pool2d)
+    _function = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
     """The greatest of each window.  Shapes: [N, C, D, H, W] -> [N, C, D_out, H_out, W_out]."""
 
-    function = staticmethod(F.max_pool3d)
+    _function = staticmethod(F.max_pool3d)
 
 
 class _MaxUnpool(Module):
-    function: Any
-    sizes: int
+    _function: Any
+    _sizes: int
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
         super().__init__()
-        name, n = type(self).__name__, self.sizes
+        name, n = type(self).__name__, self._sizes
         self.kernel_size = pair(name, "kernel_size", kernel_size, n)
         self.stride = pair(name, "stride", kernel_size if stride is None else stride, n)
         self.padding = pair(name, "padding", padding, n)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
-        return self.function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -88,19 +88,19 @@ class _MaxUnpool(Module):
 class MaxUnpool1d(_MaxUnpool):
     """Put the results of MaxPool1d back where they stood, zeros elsewhere."""
 
-    function, sizes = staticmethod(F.max_unpool1d), 1
+    _function, _sizes = staticmethod(F.max_unpool1d), 1
 
 
 class MaxUnpool2d(_MaxUnpool):
     """Put the results of MaxPool2d back where they stood, zeros elsewhere."""
 
-    function, sizes = staticmethod(F.max_unpool2d), 2
+    _function, _sizes = staticmethod(F.max_unpool2d), 2
 
 
 class MaxUnpool3d(_MaxUnpool):
     """Put the results of MaxPool3d back where they stood, zeros elsewhere."""
 
-    function, sizes = staticmethod(F.max_unpool3d), 3
+    _function, _sizes = staticmethod(F.max_unpool3d), 3
 
 
 class AvgPool1d(Module):
@@ -130,7 +130,7 @@ class AvgPool1d(Module):
 
 
 class _AvgPool(Module):
-    function: Any
+    _function: Any
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _AvgPool(Module):
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.function(
+        return self._function(
             input,
             self.kernel_size,
             self.stride,
@@ -164,17 +164,17 @@ class _AvgPool(Module):
 class AvgPool2d(_AvgPool):
     """The mean of each window.  Shapes: [N, C, H, W] -> [N, C, H_out, W_out]."""
 
-    function = staticmethod(F.avg_pool2d)
+    _function = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
     """The mean of each window.  Shapes: [N, C, D, H, W] -> [N, C, D_out, H_out, W_out]."""
 
-    function = staticmethod(F.avg_pool3d)
+    _function = staticmethod(F.avg_pool3d)
 
 
 class _LPPool(Module):
-    function: Any
+    _function: Any
 
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
         super().__init__()
@@ -186,7 +186,7 @@ class _LPPool(Module):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+        return self._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         return (
@@ -198,30 +198,30 @@ class _LPPool(Module):
 class LPPool1d(_LPPool):
     """The p-norm of each window of [N, C, L]."""
 
-    function = staticmethod(F.lp_pool1d)
+    _function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
     """The p-norm of each window of [N, C, H, W]."""
 
-    function = staticmethod(F.lp_pool2d)
+    _function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
     """The p-norm of each window of [N, C, D, H, W]."""
 
-    function = staticmethod(F.lp_pool3d)
+    _function = staticmethod(F.lp_pool3d)
 
 
 class _Adaptive(Module):
-    function: Any
+    _function: Any
 
     def __init__(self, output_size: Any):
         super().__init__()
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Any:
-        return self.function(input, self.output_size)
+        return self._function(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
@@ -230,19 +230,19 @@ class _Adaptive(Module):
 class AdaptiveAvgPool1d(_Adaptive):
     """Means of windows chosen so that `output_size` of them cover [N, C, L]."""
 
-    function = staticmethod(F.adaptive_avg_pool1d)
+    _function = staticmethod(F.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
     """Means of windows chosen so that `output_size` of them cover [N, C, H, W]; None keeps a size."""
 
-    function = staticmethod(F.adaptive_avg_pool2d)
+    _function = staticmethod(F.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_Adaptive):
     """Means of windows chosen so that `output_size` of them cover [N, C, D, H, W]; None keeps a size."""
 
-    function = staticmethod(F.adaptive_avg_pool3d)
+    _function = staticmethod(F.adaptive_avg_pool3d)
 
 
 class _AdaptiveMax(_Adaptive):
@@ -251,19 +251,19 @@ class _AdaptiveMax(_Adaptive):
         self.return_indices = return_indices
 
     def forward(self, input: Tensor) -> Any:
-        return self.function(input, self.output_size, self.return_indices)
+        return self._function(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
     """The greatest of windows chosen so that `output_size` of them cover [N, C, L]."""
 
-    function = staticmethod(F.adaptive_max_pool1d)
+    _function = staticmethod(F.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
     """The greatest of windows chosen so that `output_size` of them cover [N, C, H, W]; None keeps a size."""
 
-    function = staticmethod(F.adaptive_max_pool2d)
+    _function = staticmethod(F.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
@@ -272,12 +272,12 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     None keeps a size.
     """
 
-    function = staticmethod(F.adaptive_max_pool3d)
+    _function = staticmethod(F.adaptive_max_pool3d)
 
 
 class _FractionalMaxPool(Module):
-    function: Any
-    sizes: int
+    _function: Any
+    _sizes: int
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class _FractionalMaxPool(Module):
         _random_samples: Tensor | None = None,
     ):
         super().__init__()
-        name, n = type(self).__name__, self.sizes
+        name, n = type(self).__name__, self._sizes
         if (output_size is None) == (output_ratio is None):
             raise ArgumentValueError(f"{name}: one of output_size and output_ratio must be given")
         self.kernel_size = pair(name, "kernel_size", kernel_size, n)
@@ -305,7 +305,7 @@ class _FractionalMaxPool(Module):
         self.output_ratio = ratio
 
     def forward(self, input: Tensor) -> Any:
-        return self.function(
+        return self._function(
             input,
             self.kernel_size,
             self.output_size,
@@ -318,10 +318,10 @@ class _FractionalMaxPool(Module):
 class FractionalMaxPool2d(_FractionalMaxPool):
     """The greatest of windows at places drawn at random.  Shapes: [N, C, H, W] -> [N, C, *output_size]."""
 
-    sizes, function = 2, staticmethod(F.fractional_max_pool2d)
+    _sizes, _function = 2, staticmethod(F.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
     """The greatest of windows at places drawn at random.  Shapes: [N, C, D, H, W] -> [N, C, *output_size]."""
 
-    sizes, function = 3, staticmethod(F.fractional_max_pool3d)
+    _sizes, _function = 3, staticmethod(F.fractional_max_pool3d)

@@ -110,7 +110,7 @@ class RNNBase(Module):
     state.
     """
 
-    gates: _Gates
+    _gates: _Gates
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class RNNBase(Module):
                 raise ArgumentValueError(f"{name}: {what} must be a positive int, not {value!r}")
         if num_layers > MOST_LAYERS:
             raise ArgumentValueError(f"{name}: num_layers is at most {MOST_LAYERS}, not {num_layers}")
-        if not 0 <= proj_size < hidden_size or (proj_size and self.gates.states == 1):
+        if not 0 <= proj_size < hidden_size or (proj_size and self._gates.states == 1):
             raise ArgumentValueError(
                 f"{name}: only an LSTM has a proj_size, less than hidden_size; got {proj_size}"
             )
@@ -147,13 +147,13 @@ class RNNBase(Module):
             )
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
-        rows, given = self.gates.count * hidden_size, proj_size or hidden_size
+        rows, given = self._gates.count * hidden_size, proj_size or hidden_size
 
         def empty(*shape: int) -> Parameter:
             return Parameter(ops.empty(*shape, device=device, dtype=dtype))
 
         for layer in range(num_layers):
-            inputs = input_size if layer == 0 else given * self.directions
+            inputs = input_size if layer == 0 else given * self._directions
             for end in self._ends(layer):
                 setattr(self, f"weight_ih{end}", empty(rows, inputs))
                 setattr(self, f"weight_hh{end}", empty(rows, given))
@@ -165,12 +165,12 @@ class RNNBase(Module):
         self.reset_parameters()
 
     @property
-    def directions(self) -> int:
+    def _directions(self) -> int:
         """2 where the network also walks backwards."""
         return 2 if self.bidirectional else 1
 
     def _ends(self, layer: int) -> list[str]:
-        return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
+        return [f"_l{layer}", f"_l{layer}_reverse"][: self._directions]
 
     def reset_parameters(self) -> None:
         """Draw everything uniformly within 1 / sqrt(hidden_size)."""
@@ -197,7 +197,7 @@ class RNNBase(Module):
     @property
     def mode(self) -> str:
         """PyTorch's name of what runs: LSTM, GRU, RNN_TANH or RNN_RELU."""
-        return {3: "GRU", 4: "LSTM"}.get(self.gates.count) or f"RNN_{self.nonlinearity.upper()}"
+        return {3: "GRU", 4: "LSTM"}.get(self._gates.count) or f"RNN_{self.nonlinearity.upper()}"
 
     @property
     def _flat_weights(self) -> list[Parameter]:
@@ -227,7 +227,7 @@ class RNNBase(Module):
             outputs, last = self._walk(projected, [batch] * time, state, weights, back)
             return outputs.reshape(time, batch, outputs.shape[1]), last
         projected = projected.reshape(time, batch, projected.shape[1])
-        made = self.gates.steps(projected, state, weights[1], weights[3] if self.bias else None, back)
+        made = self._gates.steps(projected, state, weights[1], weights[3] if self.bias else None, back)
         return made[0], tuple([each[0 if back else -1] for each in made])
 
     def _walk(
@@ -240,7 +240,7 @@ class RNNBase(Module):
         weight_hh = weights[1]
         bias_hh = weights[3] if self.bias else None
         narrow = weights[-1] if self.proj_size else None
-        step, first = self.gates.step, state
+        step, first = self._gates.step, state
         blocks = Rows.apply(projected, sizes)
         times = range(len(sizes))
         outputs: list = [None] * len(sizes)
@@ -270,8 +270,8 @@ class RNNBase(Module):
         every, last = self.all_weights, []
         for layer in range(self.num_layers):
             outputs = []
-            for way in range(self.directions):
-                at = layer * self.directions + way
+            for way in range(self._directions):
+                at = layer * self._directions + way
                 first, weights = tuple(s[at] for s in states), every[at]
                 if sizes is None:
                     out, state = self._evenly(rows, first, weights, way == 1)
@@ -288,17 +288,17 @@ class RNNBase(Module):
     # ---- the call ----
     def _widths(self) -> list[int]:
         """The features of each tensor of the state."""
-        return [self.proj_size or self.hidden_size, self.hidden_size][: self.gates.states]
+        return [self.proj_size or self.hidden_size, self.hidden_size][: self._gates.states]
 
     def _start(self, input: Tensor, batch: int, hx: Any, alone: bool, order: Tensor | None) -> State:
         """The first states [layers * directions, B, H], zeros unless given.  Raises ShapeError."""
-        count, name = self.num_layers * self.directions, type(self).__name__
+        count, name = self.num_layers * self._directions, type(self).__name__
         if hx is None:
             return tuple(
                 ops.zeros(count, batch, n, dtype=input.dtype, device=input.device) for n in self._widths()
             )
-        given = hx if self.gates.states > 1 else (hx,)
-        if not isinstance(given, (tuple, list)) or len(given) != self.gates.states:
+        given = hx if self._gates.states > 1 else (hx,)
+        if not isinstance(given, (tuple, list)) or len(given) != self._gates.states:
             raise ArgumentValueError(f"{name}: hx must be a tuple (h_0, c_0)")
         for what, state, n in zip(("h_0", "c_0"), given, self._widths()):
             if not isinstance(state, Tensor):
@@ -310,7 +310,7 @@ class RNNBase(Module):
         return states if order is None else tuple(s.index_select(1, order) for s in states)
 
     def _result(self, output: Any, states: State) -> tuple:
-        return output, states if self.gates.states > 1 else states[0]
+        return output, states if self._gates.states > 1 else states[0]
 
     def forward(self, input: Any, hx: Any = None) -> tuple:
         name = type(self).__name__
@@ -360,7 +360,7 @@ class RNN(RNNBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh; see RNNBase for arguments and shapes."""
 
     nonlinearity = "tanh"
-    gates = property(_by_nonlinearity)
+    _gates = property(_by_nonlinearity)
 
     def __init__(
         self,
@@ -388,7 +388,7 @@ class LSTM(RNNBase):
     Source: Hochreiter and Schmidhuber 1997, with forget gates; gates stand in the order i, f, g, o.
     """
 
-    gates = LSTM_GATES
+    _gates = LSTM_GATES
 
 
 class GRU(RNNBase):
@@ -397,7 +397,7 @@ class GRU(RNNBase):
     Source: Cho et al. 2014, with the reset after the matrix product; gates stand in the order r, z, n.
     """
 
-    gates = GRU_GATES
+    _gates = GRU_GATES
 
     def __init__(
         self,
@@ -427,14 +427,14 @@ class RNNCellBase(Module):
     Shapes: input [B, input_size] or [input_size], state [B, H] or [H].
     """
 
-    gates: _Gates
+    _gates: _Gates
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
     ):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows, kind = self.gates.count * hidden_size, {"device": device, "dtype": dtype}
+        rows, kind = self._gates.count * hidden_size, {"device": device, "dtype": dtype}
         self.weight_ih = Parameter(ops.empty(rows, input_size, **kind))
         self.weight_hh = Parameter(ops.empty(rows, hidden_size, **kind))
         self.register_parameter("bias_ih", Parameter(ops.empty(rows, **kind)) if bias else None)
@@ -448,7 +448,7 @@ class RNNCellBase(Module):
             init.uniform_(weight, -bound, bound)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
-        name, several = type(self).__name__, self.gates.states > 1
+        name, several = type(self).__name__, self._gates.states > 1
         if input.ndim not in (1, 2):
             raise ShapeError(
                 f"{name} takes an input of 1 or 2 dimensions, not {input.ndim}", f"input: {input._meta}"
@@ -457,7 +457,7 @@ class RNNCellBase(Module):
         x = input.unsqueeze(0) if alone else input
         if hx is None:
             zeros = ops.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
-            state: State = (zeros,) * self.gates.states
+            state: State = (zeros,) * self._gates.states
         else:
             state = tuple(hx) if several else (hx,)
             wanted = (self.hidden_size,) if alone else (x.shape[0], self.hidden_size)
@@ -466,7 +466,7 @@ class RNNCellBase(Module):
                     raise _shape_error(name, what, wanted, s)
             state = tuple(s.unsqueeze(0) for s in state) if alone else state
         projected = ops.linear(x, self.weight_ih, self.bias_ih)
-        state = self.gates.step(projected, state, self.weight_hh, self.bias_hh)
+        state = self._gates.step(projected, state, self.weight_hh, self.bias_hh)
         state = tuple(s.squeeze(0) for s in state) if alone else state
         return state if several else state[0]
 
@@ -478,7 +478,7 @@ class RNNCell(RNNCellBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu for tanh."""
 
     nonlinearity = "tanh"
-    gates = property(_by_nonlinearity)
+    _gates = property(_by_nonlinearity)
 
     def __init__(
         self,
@@ -501,10 +501,10 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """One step of an LSTM: (h, c) -> (h', c')."""
 
-    gates = LSTM_GATES
+    _gates = LSTM_GATES
 
 
 class GRUCell(RNNCellBase):
     """One step of a GRU: h -> h'."""
 
-    gates = GRU_GATES
+    _gates = GRU_GATES

@@ -23,8 +23,8 @@ class NAdam(Optimizer):
     Source: Dozat, Incorporating Nesterov momentum into Adam, 2016.
     """
 
-    update = REGISTRY["nadam_update"]
-    counters = {"mu_product": 1.0}
+    _rule = REGISTRY["nadam_update"]
+    _counters = {"mu_product": 1.0}
 
     def __init__(
         self, params: Iterable, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -37,15 +37,15 @@ class NAdam(Optimizer):
         require(momentum_decay >= 0.0, "momentum_decay value", momentum_decay)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("exp_avg", "exp_avg_sq")
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return {**_of_adam(group), "momentum_decay": group["momentum_decay"]}
 
-    def with_counters(self, state):
+    def _with_counters(self, state):
         yield REGISTRY["nadam_product_update"], ((state["step"],), (state["mu_product"],))
-        yield self.update, None
+        yield self._rule, None
 
 
 class RAdam(Optimizer):
@@ -54,7 +54,7 @@ class RAdam(Optimizer):
     Source: Liu et al., On the variance of the adaptive learning rate and beyond, 2020.
     """
 
-    update = REGISTRY["radam_update"]
+    _rule = REGISTRY["radam_update"]
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -65,10 +65,10 @@ class RAdam(Optimizer):
         check_betas(betas)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("exp_avg", "exp_avg_sq")
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return _of_adam(group)
 
 
@@ -78,9 +78,9 @@ class ASGD(Optimizer):
     Source: Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992.
     """
 
-    update = REGISTRY["asgd_update"]
-    counters = {"eta": "lr", "mu": 1.0}
-    takes_step = False
+    _rule = REGISTRY["asgd_update"]
+    _counters = {"eta": "lr", "mu": 1.0}
+    _takes_step = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
@@ -90,14 +90,14 @@ class ASGD(Optimizer):
         common(lr, None, weight_decay)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("ax",)
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return picked(group, "lr", "lambd", "alpha", "t0", "weight_decay", "maximize")
 
-    def with_counters(self, state):
-        yield self.update, None
+    def _with_counters(self, state):
+        yield self._rule, None
         yield REGISTRY["asgd_rates_update"], ((state["step"],), (state["eta"],), (state["mu"],))
 
 
@@ -107,8 +107,8 @@ class Rprop(Optimizer):
     Source: Riedmiller and Braun, A direct adaptive method for faster backpropagation learning, 1993.
     """
 
-    update = REGISTRY["rprop_update"]
-    takes_step = False
+    _rule = REGISTRY["rprop_update"]
+    _takes_step = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
@@ -119,13 +119,13 @@ class Rprop(Optimizer):
         require(0.0 < etas[0] < 1.0 < etas[1], "eta values", f"{etas[0]}, {etas[1]}")
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("prev", "step_size")
 
-    def initial(self, name, group, p):
+    def _initial(self, name, group, p):
         return filled_like(p, 0.0 if name == "prev" else float(group["lr"]))
 
-    def numbers(self, group):
+    def _numbers(self, group):
         (etaminus, etaplus), (least, most) = group["etas"], group["step_sizes"]
         return {
             "etaminus": etaminus, "etaplus": etaplus, "step_size_min": least, "step_size_max": most,
@@ -139,7 +139,7 @@ class SparseAdam(Optimizer):
     Source: Kingma and Ba, Adam: a method for stochastic optimization, 2015, on the rows that have a gradient.
     """
 
-    counts = False
+    _counts = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -150,11 +150,11 @@ class SparseAdam(Optimizer):
         check_betas(betas)
         super().__init__(params, settings(locals()))
 
-    def step_rows(self, group, p, grad):
+    def _step_rows(self, group, p, grad):
         state, values, (beta1, beta2) = self.state[p], grad.values(), group["betas"]
         if not state:
-            state.update(step=0, exp_avg=self.initial("exp_avg", group, p))
-            state["exp_avg_sq"] = self.initial("exp_avg_sq", group, p)
+            state.update(step=0, exp_avg=self._initial("exp_avg", group, p))
+            state["exp_avg_sq"] = self._initial("exp_avg_sq", group, p)
         state["step"] += 1
         means = {"exp_avg": (values, beta1), "exp_avg_sq": (values.square(), beta2)}
         now = []
@@ -166,7 +166,7 @@ class SparseAdam(Optimizer):
         rate = float(group["lr"]) * (1 - beta2 ** state["step"]) ** 0.5 / (1 - beta1 ** state["step"])
         add_rows(p, grad, now[0] * -rate / (now[1].sqrt() + group["eps"]))
 
-    def numbers(self, group):
+    def _numbers(self, group):
         raise GradError(
             "SparseAdam does not support dense gradients",
             "optim.Adam updates every row; nn.Embedding(sparse=True) has sparse gradients",
@@ -174,4 +174,4 @@ class SparseAdam(Optimizer):
 
     def _step_group(self, group):
         if any(p.grad is not None for p in group["params"]):
-            self.numbers(group)
+            self._numbers(group)

@@ -21,7 +21,7 @@ class LBFGS(Optimizer):
     Source: Nocedal and Wright, Numerical optimization, 2006, algorithm 7.4.
     """
 
-    alike = False
+    _alike = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1, max_iter: int = 20, max_eval: int | None = None,
@@ -35,7 +35,7 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ArgumentValueError("LBFGS updates one parameter group", "pass all parameters in one list")
 
-    def numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
         """None: there is no update record, as how a step goes on hangs on what the closure returns."""
         return {}
 

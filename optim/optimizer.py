@@ -38,13 +38,13 @@ class Optimizer:
     history; parameters must then be no leaves that ask for gradients.
     """
 
-    update: Op
-    counts = True
-    takes_step = True  # whether the count is an operand of the record
-    alike = True  # whether each element is updated by itself, so that small parameters may be joined
+    _rule: Op
+    _counts = True
+    _takes_step = True  # whether the count is an operand of the record
+    _alike = True  # whether each element is updated by itself, so that small parameters may be joined
     _before_any: list[Callable] = []  # hooks of every optimizer's steps, called around each one's own
     _after_any: list[Callable] = []
-    counters: dict[
+    _counters: dict[
         str, float | str
     ] = {}  # 0-d states beside the count: what they begin with, or whose number
 
@@ -85,19 +85,19 @@ class Optimizer:
         self.__dict__.update(state)
 
     # ---- what a rule states ----
-    def numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
         """The scalar and boolean arguments of the update record."""
         raise GradError(f"{type(self).__name__} does not say how to step")
 
-    def asked(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _asked(self, group: dict[str, Any]) -> dict[str, Any]:
         """All that a step reads of a group: its arguments, and whether it is to be differentiated."""
-        return {**self.numbers(group), "differentiable": bool(group.get("differentiable"))}
+        return {**self._numbers(group), "differentiable": bool(group.get("differentiable"))}
 
-    def states(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _states(self, group: dict[str, Any]) -> tuple[str, ...]:
         """The names of the states, in the record's order."""
         return ()
 
-    def initial(self, name: str, group: dict[str, Any], p: Tensor) -> Tensor:
+    def _initial(self, name: str, group: dict[str, Any], p: Tensor) -> Tensor:
         """A state before the first step."""
         return ops.zeros_like(p.detach())
 
@@ -221,7 +221,7 @@ class Optimizer:
         """
         if any([_is_sparse(p.grad) for p in group["params"]]):
             group = self._step_sparse(group)
-        if not self.alike:
+        if not self._alike:
             p = next((p for p in group["params"] if isinstance(p, compound.Compound) and p.by_parts), None)
             if p is not None:
                 raise GradError(
@@ -238,12 +238,12 @@ class Optimizer:
             for p in group["params"]:
                 if _is_sparse(p.grad):
                     grad = p.grad.coalesce()
-                    self.step_rows(group, p, -grad if group.get("maximize") else grad)
+                    self._step_rows(group, p, -grad if group.get("maximize") else grad)
                 else:
                     others.append(p)
         return {**group, "params": others}
 
-    def step_rows(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
+    def _step_rows(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
         """Update a parameter by a sparse gradient.  Raises GradError where the rule does not know how."""
         raise GradError(
             f"{type(self).__name__} does not support sparse gradients",
@@ -251,7 +251,7 @@ class Optimizer:
         )
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        self._step_part(group, group["params"], self.states(group), self.numbers(group))
+        self._step_part(group, group["params"], self._states(group), self._numbers(group))
 
     def _step_part(
         self, group: dict[str, Any], members: list[Tensor], names: tuple[str, ...], numbers: dict[str, Any]
@@ -264,7 +264,7 @@ class Optimizer:
         # Parameters that have taken the same number of steps share one step tensor, and are updated together.
         buckets: dict[int, tuple[Tensor | None, list[tuple]]] = {}
         fresh: list[Tensor] = []
-        states, counts = self.state, self.counts
+        states, counts = self.state, self._counts
         rows: list[tuple] = []
         if not counts:
             buckets[0] = (None, rows)
@@ -306,8 +306,8 @@ class Optimizer:
         self, group: dict[str, Any], fresh: list[Tensor], names: tuple[str, ...]
     ) -> tuple[Tensor | None, list[tuple]]:
         """The step count and the rows of parameters of one place that have no states yet: these are made."""
-        counted = self._first_counters(group, fresh[0]) if self.counts else {}
-        joined = self.alike and not group.get("differentiable")
+        counted = self._first_counters(group, fresh[0]) if self._counts else {}
+        joined = self._alike and not group.get("differentiable")
         flat = flat_for(fresh, names) if joined and not any([p._compound for p in fresh]) else None
         if flat is not None:
             self._flats = [f for f in self._flats if f.params[0] in self.state][-31:] + [flat]
@@ -316,7 +316,7 @@ class Optimizer:
             state = self.state[p]
             state.update(counted)
             for place, name in enumerate(names):
-                value = self.initial(name, group, p)
+                value = self._initial(name, group, p)
                 state[name] = value if flat is None else flat.initial(place, number, value)
             rows.append((p.grad, p, *[state[name] for name in names]))
         return counted.get("step"), rows
@@ -329,21 +329,21 @@ class Optimizer:
         if step is not None:
             step = self._counted(step, columns[1])
         if (
-            self.takes_step
+            self._takes_step
         ):  # where nothing is counted, all that a rule asks is whether this is the first step
             numbers["step"] = (2 if later else 1) if step is None else step
-        if not self.counters:
-            self._apply(self.update, columns, numbers, group, flat)
+        if not self._counters:
+            self._apply(self._rule, columns, numbers, group, flat)
             return
         state = self.state[columns[1][0]]
-        for op, over in self.with_counters(state):
+        for op, over in self._with_counters(state):
             named = {*op.operands, *op.attrs}
             given = {k: v for k, v in {**numbers, **state, "step": step}.items() if k in named}
             self._apply(op, over or columns, given, group, flat if over is None else None)
 
-    def with_counters(self, state: dict[str, Any]) -> Iterable[tuple[Op, tuple | None]]:
+    def _with_counters(self, state: dict[str, Any]) -> Iterable[tuple[Op, tuple | None]]:
         """The records of a step in order, and the columns of those that write the counters among `state`."""
-        return [(self.update, None)]
+        return [(self._rule, None)]
 
     def _apply(self, op: Op, columns: tuple, numbers: dict, group: dict, flat: Flat | None) -> None:
         if group.get("differentiable"):
@@ -353,13 +353,13 @@ class Optimizer:
 
     def _first_counters(self, group: dict[str, Any], p: Tensor) -> dict[str, Tensor]:
         """What counts the steps of a parameter, where it is: a step on a GPU waits for no number."""
-        begin = {k: group[v] if isinstance(v, str) else v for k, v in self.counters.items()}
+        begin = {k: group[v] if isinstance(v, str) else v for k, v in self._counters.items()}
         return {name: tensor(float(n), device=_at(p)) for name, n in {"step": 0.0, **begin}.items()}
 
     def _step_flat(self, flat: Flat, columns: tuple, group: dict[str, Any], numbers: dict[str, Any]) -> bool:
         """Update parameters that are gathered already; False where they differ in their steps."""
         step = None
-        if self.counts:
+        if self._counts:
             steps = [self.state[p]["step"] for p in columns[1]]
             step = steps[0]
             if any(other is not step for other in steps):
@@ -373,7 +373,7 @@ class Optimizer:
         if count < len(states) and count < sum(s.get("step") is step for s in states):
             if modes.CHANGED:
                 modes.tell("once", f"{type(self).__name__} gave some parameters a step count of their own")
-            own = {name: self.state[params[0]][name].clone() for name in ("step", *self.counters)}
+            own = {name: self.state[params[0]][name].clone() for name in ("step", *self._counters)}
             step = own["step"]
             for p in params:
                 self.state[p].update(own)
@@ -395,7 +395,7 @@ class Optimizer:
         states: dict[Any, dict[str, Any]] = {}
         given: set[int] = set()
         for p, s in self.state.items():  # counters that several share are each one's own in PyTorch
-            shared = [k for k in ("step", *self.counters) if isinstance(s.get(k), Tensor)]
+            shared = [k for k in ("step", *self._counters) if isinstance(s.get(k), Tensor)]
             own = {k: s[k].clone() for k in shared if id(s[k]) in given}
             given.update(id(s[k]) for k in shared)
             states[numbers.get(id(p), p)] = {**s, **own}
@@ -432,7 +432,7 @@ class Optimizer:
         # what somebody's own optimizer keeps, and of which shapes, is its own affair
         ours = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
         alone = type(self).step is Optimizer.step
-        counted = self.counts and any(isinstance(vars(c).get("update"), Op) for c in type(self).__mro__)
+        counted = self._counts and any(isinstance(vars(c).get("_rule"), Op) for c in type(self).__mro__)
         for number, values in state_dict["state"].items():
             p = numbered.get(number)
             if p is None:
@@ -441,7 +441,7 @@ class Optimizer:
                 state[number] = values
                 continue
             for name, value in values.items():
-                shaped = ours and self.alike and isinstance(value, Tensor) and value.ndim > 0
+                shaped = ours and self._alike and isinstance(value, Tensor) and value.ndim > 0
                 if shaped and value.shape != p.shape:
                     raise ShapeError(
                         f"load_state_dict: {name} of parameter {number} must have the parameter's shape",
@@ -451,10 +451,10 @@ class Optimizer:
                 # PyTorch leaves counts as they were saved: one of 1,000 steps is none that bfloat16 holds
                 state[p][name] = loaded(value, value if name == "step" and isinstance(value, Tensor) else p)
             if counted and "step" in values:
-                at = tuple(float(values[name]) for name in ("step", *self.counters) if name in values)
+                at = tuple(float(values[name]) for name in ("step", *self._counters) if name in values)
                 found = {
                     "step": tensor(at[0], device=_at(p)),
-                    **{k: state[p][k] for k in self.counters if k in values},
+                    **{k: state[p][k] for k in self._counters if k in values},
                 }
                 # those that stand at one point share their counters again, if only the step here adds to them
                 state[p].update(shared.setdefault((*at, p.dtype, _at(p)), found) if alone else found)

@@ -61,8 +61,8 @@ class SGD(Optimizer):
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
     """
 
-    update = REGISTRY["sgd_update"]
-    counts = False
+    _rule = REGISTRY["sgd_update"]
+    _counts = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
@@ -75,13 +75,13 @@ class SGD(Optimizer):
             raise ArgumentValueError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return picked(group, "lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")
 
-    def step_rows(self, group, p, grad):
+    def _step_rows(self, group, p, grad):
         no_decay(self, group)
         momentum = group["momentum"]
         if momentum:
@@ -98,7 +98,7 @@ class Adam(Optimizer):
     Source: Kingma and Ba, Adam: a method for stochastic optimization, 2015; amsgrad: Reddi et al., 2018.
     """
 
-    update = REGISTRY["adam_update"]
+    _rule = REGISTRY["adam_update"]
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -110,10 +110,10 @@ class Adam(Optimizer):
         check_betas(betas)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
 
-    def numbers(self, group):
+    def _numbers(self, group):
         beta1, beta2 = group["betas"]
         return {
             "lr": group["lr"], "beta1": beta1, "beta2": beta2, "eps": group["eps"],
@@ -143,7 +143,7 @@ class Adamax(Optimizer):
     Source: Kingma and Ba, Adam: a method for stochastic optimization, 2015, section 7.
     """
 
-    update = REGISTRY["adamax_update"]
+    _rule = REGISTRY["adamax_update"]
 
     def __init__(
         self, params: Iterable, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -154,10 +154,10 @@ class Adamax(Optimizer):
         check_betas(betas)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("exp_avg", "exp_inf")
 
-    def numbers(self, group):
+    def _numbers(self, group):
         beta1, beta2 = group["betas"]
         return {"beta1": beta1, "beta2": beta2, **picked(group, "lr", "eps", "weight_decay", "maximize")}
 
@@ -169,8 +169,8 @@ class RMSprop(Optimizer):
     2013.
     """
 
-    update = REGISTRY["rmsprop_update"]
-    takes_step = False
+    _rule = REGISTRY["rmsprop_update"]
+    _takes_step = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
@@ -182,11 +182,11 @@ class RMSprop(Optimizer):
         require(alpha >= 0.0, "alpha value", alpha)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         centered = ("grad_avg",) if group["centered"] else ()
         return ("square_avg", *centered, *(("momentum_buffer",) if group["momentum"] else ()))
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return picked(group, "lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
 
 
@@ -196,7 +196,7 @@ class Adagrad(Optimizer):
     Source: Duchi, Hazan and Singer, Adaptive subgradient methods, 2011.
     """
 
-    update = REGISTRY["adagrad_update"]
+    _rule = REGISTRY["adagrad_update"]
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
@@ -208,20 +208,20 @@ class Adagrad(Optimizer):
         require(initial_accumulator_value >= 0.0, "initial_accumulator_value", initial_accumulator_value)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("sum",)
 
-    def initial(self, name, group, p):
+    def _initial(self, name, group, p):
         return filled_like(p, float(group["initial_accumulator_value"]))
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return picked(group, "lr", "lr_decay", "eps", "weight_decay", "maximize")
 
-    def step_rows(self, group, p, grad):
+    def _step_rows(self, group, p, grad):
         no_decay(self, group)
         state, values = self.state[p], grad.values()
         if not state:
-            state.update(self._first_counters(group, p), sum=self.initial("sum", group, p))
+            state.update(self._first_counters(group, p), sum=self._initial("sum", group, p))
         state["step"] = state["step"] + 1
         rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
         add_rows(state["sum"], grad, values.square())
@@ -231,8 +231,8 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Adagrad with means in place of sums, and steps in the parameters' own units. Source: Zeiler, 2012."""
 
-    update = REGISTRY["adadelta_update"]
-    takes_step = False
+    _rule = REGISTRY["adadelta_update"]
+    _takes_step = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6,
@@ -243,8 +243,8 @@ class Adadelta(Optimizer):
         require(0.0 <= rho <= 1.0, "rho value", rho)
         super().__init__(params, settings(locals()))
 
-    def states(self, group):
+    def _states(self, group):
         return ("square_avg", "acc_delta")
 
-    def numbers(self, group):
+    def _numbers(self, group):
         return picked(group, "lr", "rho", "eps", "weight_decay", "maximize")

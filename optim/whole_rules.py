@@ -20,8 +20,8 @@ class Adafactor(Optimizer):
     Source: Shazeer and Stern, Adafactor: adaptive learning rates with sublinear memory cost, 2018.
     """
 
-    update = REGISTRY["adafactor_update"]
-    alike = False
+    _rule = REGISTRY["adafactor_update"]
+    _alike = False
 
     def __init__(
         self, params: Iterable, lr: Rate = 1e-2, beta2_decay: float = -0.8,
@@ -35,13 +35,13 @@ class Adafactor(Optimizer):
         require(d >= 1.0, "clipping threshold d", d)
         super().__init__(params, settings(locals()))
 
-    def initial(self, name, group, p):
+    def _initial(self, name, group, p):
         shape = {"row_var": (*p.shape[:-1], 1), "col_var": (*p.shape[:-2], 1, *p.shape[-1:])}.get(
             name, p.shape
         )
         return ops.zeros(tuple(shape), dtype=p.dtype, device=p.device)
 
-    def numbers(self, group):
+    def _numbers(self, group):
         eps1, eps2 = group["eps"]
         named = picked(group, "lr", "beta2_decay", "d", "weight_decay", "maximize")
         return {**named, "eps1": eps1, "eps2": eps2}
@@ -51,7 +51,7 @@ class Adafactor(Optimizer):
         for p in group["params"]:
             kinds.setdefault((p.ndim > 1, p.dtype), []).append(p)
         for (factored, dtype), members in kinds.items():
-            numbers = self.numbers(group)
+            numbers = self._numbers(group)
             if numbers["eps1"] is None:
                 numbers["eps1"] = float(finfo(dtype.numpy).eps)
             names = ("row_var", "col_var") if factored else ("variance",)
@@ -65,8 +65,8 @@ class Muon(Optimizer):
     Source: Jordan et al., Muon: an optimizer for hidden layers, 2024; Liu et al., Muon is scalable, 2025.
     """
 
-    update = REGISTRY["muon_update"]
-    alike = counts = takes_step = False
+    _rule = REGISTRY["muon_update"]
+    _alike = _counts = _takes_step = False
 
     def __init__(
         self, params: Iterable, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
@@ -96,10 +96,10 @@ class Muon(Optimizer):
                     "give the others to AdamW, for example",
                 )
 
-    def states(self, group):
+    def _states(self, group):
         return ("momentum_buffer",)
 
-    def numbers(self, group):
+    def _numbers(self, group):
         a, b, c = group["ns_coefficients"]
         named = picked(group, "lr", "momentum", "weight_decay", "eps", "nesterov", "ns_steps")
         return {**named, "a": a, "b": b, "c": c, "adjust": group["adjust_lr_fn"] == "match_rms_adamw"}

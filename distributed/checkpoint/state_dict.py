@@ -276,7 +276,7 @@ def _name(names: dict[int, str], p: Tensor) -> str:
 
 def _is_fresh(optimizer: Any) -> bool:
     """Whether an optimizer is to keep something, and does not yet."""
-    keeps = optimizer.counts or any(map(optimizer.states, optimizer.param_groups))
+    keeps = optimizer._counts or any(map(optimizer._states, optimizer.param_groups))
     return keeps and not optimizer.state
 
 
