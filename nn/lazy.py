@@ -117,9 +117,10 @@ class _LazyConv(LazyModuleMixin):
         if not self.has_uninitialized_params():
             self.in_channels = self.in_channels or input.shape[-self._sizes - 1]
             return
-        if input.ndim not in (self._sizes + 1, self._sizes + 2):
+        ranks = self._sizes + 1, self._sizes + 2
+        if input.ndim not in ranks:
             raise ShapeError(
-                f"{name} takes an input of {self._sizes + 1} or {self._sizes + 2} dimensions, not {input.ndim}",
+                f"{name} takes an input of {ranks[0]} or {ranks[1]} dimensions, not {input.ndim}",
                 f"input: {input._meta}",
             )
         channels = input.shape[-self._sizes - 1]
