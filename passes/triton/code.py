@@ -23,8 +23,8 @@ class Code:
     are compiled once, though their grids may differ.  parameters: Triton's types of the function's arguments,
     pointers to the kernel's inputs, then its outputs.  aligned: for each of them whether it is always a
     multiple of ALIGNMENT, and for numbers of `step`; the others are accessed element by element.  num_warps:
-    of a block.  num_stages: of the loads of a pipelined loop.  grid: the programs to launch.  numbers: of this
-    kernel, behind the pointers: what other kernels of the same text have other ones of.
+    of a block.  num_stages: of the loads of a pipelined loop.  grid: the programs to launch.  numbers: of
+    this kernel, behind the pointers: what other kernels of the same text have other ones of.
     """
 
     name: str
