@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from ...passes.triton.launches import Launches
 
-OF_ONE = 4  # values of one size, all others being equal, from which on code is for all sizes
-OF_ALL = 16  # lists of shapes from which on it is
+# From how many on code is for all sizes.  Networks that stay as they are have weights of some hundred shapes.
+OF_ONE = 4  # values of one size, all others being equal
+OF_SHAPE = 8  # shapes of one array, and of those that have the same, all others being equal
+OF_ALL = 256  # lists of shapes
 KEPT = 20_000  # entries: beyond, all is met anew
 
 _met: dict[tuple, set] = {}
@@ -22,19 +24,26 @@ def has_met_many(launches: Launches) -> bool:
     """Whether a program that there is now, and others of its name and kinds of arrays, are for many sizes."""
     if len(_met) > KEPT:
         _met.clear()
-    return any([_has_met_many((launches.name, n), arrays)
-                for n, arrays in enumerate((launches.params, launches.results))])  # fmt: skip
+    name, given, made = launches.name, launches.params, launches.results
+    # of the same operands an op may make arrays of sizes that it is told
+    return any([_has_met_many((name,), given), _has_met_many((name, given), made)])
 
 
 def _has_met_many(what: tuple, arrays: Sequence[tuple[str, tuple[int, ...]]]) -> bool:
     shapes = tuple([shape for _, shape in arrays])
     kinds = *what, tuple([(dtype, len(shape)) for dtype, shape in arrays])
-    met = _met.setdefault(kinds, set())
-    met.add(shapes)
-    many = len(met) >= OF_ALL
+    many = _counted(kinds, shapes) >= OF_ALL
     for size in {n for shape in shapes for n in shape if n != 1}:
         others = tuple([tuple([None if n == size else n for n in shape]) for shape in shapes])
-        values = _met.setdefault((*kinds, others), set())
-        values.add(size)
-        many |= len(values) >= OF_ONE
+        many |= _counted((*kinds, others), size) >= OF_ONE
+    for shape in {*shapes}:
+        others = tuple([None if each == shape else each for each in shapes])
+        many |= _counted((*kinds, others), shape) >= OF_SHAPE
     return many
+
+
+def _counted(key: tuple, found: int | tuple[int, ...]) -> int:
+    """How many have been met where all else is equal, with that one."""
+    met = _met.setdefault(key, set())
+    met.add(found)
+    return len(met)

@@ -119,7 +119,8 @@ def test_numbers_of_no_size_stay():
 
 def many(*shapes: tuple[int, ...]) -> bool:
     made = "f32", (*shapes[0][:-1], shapes[1][-1])
-    launches = SimpleNamespace(name="product", params=[("f32", shape) for shape in shapes], results=[made])
+    params = tuple(("f32", shape) for shape in shapes)
+    launches = SimpleNamespace(name="product", params=params, results=(made,))
     return sizes_met.has_met_many(launches)
 
 
@@ -127,8 +128,20 @@ def test_what_meets_many_sizes_gets_code_for_all(monkeypatch):
     monkeypatch.setattr(sizes_met, "_met", {})
     assert [many((n, 96), (96, 32)) for n in range(10, 15)] == [False] * 3 + [True] * 2
     assert not many((3, 8), (8, 5))  # a product of other sizes has its own
-    found = [many((n, n + 1), (n + 1, n + 2)) for n in range(20, 40)]  # all change at once
-    assert not found[0] and found[-1]
+    found = [many((n, n + 7, 3), (3, 5)) for n in range(20, 30)]  # two sizes of one array change at once
+    assert found == [False] * 7 + [True] * 3
+    found = [many((n, n + 1), (n + 1, n + 2)) for n in range(20, 300)]  # all change at once
+    assert not any(found[:200]) and found[-1]
+
+
+def test_layers_of_a_network_keep_code_of_their_own(monkeypatch):
+    """Those of ResNet-50: 23 convolutions of one op, each between other channels or of another image."""
+    monkeypatch.setattr(sizes_met, "_met", {})
+    found = []
+    for width, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
+        for channels, outs, k in ((width, width, 3), (4 * width, width, 1), (width, 4 * width, 1)):
+            found.append(many((8, channels, size, size), (channels, outs), (k, k, 1)))
+    assert not any(found)
 
 
 def test_what_is_met_is_forgotten_before_it_is_much(monkeypatch):
@@ -136,4 +149,4 @@ def test_what_is_met_is_forgotten_before_it_is_much(monkeypatch):
     monkeypatch.setattr(sizes_met, "KEPT", 30)
     for n in range(2, 60):
         many((n, n + 1), (n + 1, n + 2))
-    assert len(sizes_met._met) < 50
+    assert len(sizes_met._met) < 60
