@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from ...passes.triton.launches import Launches
 
-# From how many on code is for all sizes.  Networks that stay as they are have weights of some hundred shapes.
+# From how many on code is for all sizes.
 OF_ONE = 4  # values of one size, all others being equal
 OF_SHAPE = 8  # shapes of one array, and of those that have the same, all others being equal
-OF_ALL = 256  # lists of shapes
+OF_ALL = 16  # lists of shapes
+OF_PRODUCTS = 256  # the same where there are products: networks that stay as they are have some hundred layers
 KEPT = 20_000  # entries: beyond, all is met anew
 
 _met: dict[tuple, set] = {}
@@ -26,13 +27,15 @@ def has_met_many(launches: Launches) -> bool:
         _met.clear()
     name, given, made = launches.name, launches.params, launches.results
     # of the same operands an op may make arrays of sizes that it is told
-    return any([_has_met_many((name,), given), _has_met_many((name, given), made)])
+    multiplies = any("tl.dot(" in code.source for code in launches.codes)
+    most = OF_PRODUCTS if multiplies else OF_ALL
+    return any([_has_met_many((name,), given, most), _has_met_many((name, given), made, most)])
 
 
-def _has_met_many(what: tuple, arrays: Sequence[tuple[str, tuple[int, ...]]]) -> bool:
+def _has_met_many(what: tuple, arrays: Sequence[tuple[str, tuple[int, ...]]], most: int) -> bool:
     shapes = tuple([shape for _, shape in arrays])
     kinds = *what, tuple([(dtype, len(shape)) for dtype, shape in arrays])
-    many = _counted(kinds, shapes) >= OF_ALL
+    many = _counted(kinds, shapes) >= most
     for size in {n for shape in shapes for n in shape if n != 1}:
         others = tuple([tuple([None if n == size else n for n in shape]) for shape in shapes])
         many |= _counted((*kinds, others), size) >= OF_ONE

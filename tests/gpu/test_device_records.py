@@ -21,7 +21,7 @@ def records(fake: Fake) -> None:
     from lamina.runtime.cuda import sizes_met
 
     if os.environ["SIZES"] == "parameters":
-        sizes_met.OF_ALL = 1
+        sizes_met.OF_ALL = sizes_met.OF_PRODUCTS = 1
     ran = interpret_launches(fake)
     assert check_part(int(os.environ["PART"]), PARTS) > 20 and len(ran) > 20
 

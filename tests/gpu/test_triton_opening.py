@@ -117,10 +117,11 @@ def test_numbers_of_no_size_stay():
     assert apart_codes(one, opens=Open.SIZES)[0].name != apart_codes(two, opens=Open.SIZES)[0].name
 
 
-def many(*shapes: tuple[int, ...]) -> bool:
+def many(*shapes: tuple[int, ...], source: str = "tl.dot(a, b)") -> bool:
     made = "f32", (*shapes[0][:-1], shapes[1][-1])
     params = tuple(("f32", shape) for shape in shapes)
-    launches = SimpleNamespace(name="product", params=params, results=(made,))
+    code = SimpleNamespace(source=source)
+    launches = SimpleNamespace(name="product", params=params, results=(made,), codes=[code])
     return sizes_met.has_met_many(launches)
 
 
@@ -132,6 +133,8 @@ def test_what_meets_many_sizes_gets_code_for_all(monkeypatch):
     assert found == [False] * 7 + [True] * 3
     found = [many((n, n + 1), (n + 1, n + 2)) for n in range(20, 300)]  # all change at once
     assert not any(found[:200]) and found[-1]
+    found = [many((n, n + 1), (n + 1, n + 2), source="no product") for n in range(300, 320)]
+    assert not any(found[:4]) and all(found[16:])
 
 
 def test_layers_of_a_network_keep_code_of_their_own(monkeypatch):
