@@ -15,7 +15,7 @@ from ...passes.triton.launches import Launches
 OF_ONE = 4  # values of one size, all others being equal
 OF_SHAPE = 8  # shapes of one array, and of those that have the same, all others being equal
 OF_ALL = 16  # lists of shapes
-OF_PRODUCTS = 256  # the same where there are products: networks that stay as they are have some hundred layers
+OF_PRODUCTS = 256  # the same of products: networks that stay as they are have a hundred layers and more
 KEPT = 20_000  # entries: beyond, all is met anew
 
 _met: dict[tuple, set] = {}
