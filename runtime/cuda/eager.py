@@ -50,6 +50,9 @@ from .strided import copy_between
 
 STAGED = 1 << 20  # bytes up to which the host's array is copied before it is queued, rather than waited for
 NUMBERS = 256  # that are kept on a device
+# Ops whose code has the numbers in it that they are told: behind a few the host makes what is small, and that
+# is queued as a copy.
+TOLD, FEW = frozenset(("arange", "full", "linspace", "logspace")), 16
 UNSEEN = 64  # flags of checked indices that are kept until somebody waits
 Arrays = Sequence[np.ndarray | None]
 Order = tuple[int, ...] | None
@@ -216,6 +219,10 @@ def kernel(
         return found
     if is_of_host(op, types, outs):
         return partial(_by_host, at, reference, op.name)
+    if op.name in TOLD and outs[0].size * outs[0].dtype.itemsize <= STAGED:
+        at.told[op.name] += 1
+        if at.told[op.name] > FEW:
+            return lambda: uploaded(at, reference())
     return Compiled(op, types, attrs, outs, reference, at)
 
 

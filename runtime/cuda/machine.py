@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,6 +58,7 @@ class Machine:
         ] = {}  # by dimensions, bytes and width (strided.py)
         self.by_hand: dict[str, Function] = {}  # of sources that are written by hand, by name (ordering.py)
         self.numbers: dict[tuple, Any] = {}  # on the device, by dtype and bytes (eager.py)
+        self.told: Counter[str] = Counter()  # kinds of arrays that ops made of numbers alone (eager.py)
         # Flags of checked indices that nobody has looked at, with what makes the error of each, and their
         # stream (eager.py).
         self.unseen: list[tuple[DeviceArray, Callable[[], Exception], Stream]] = []

@@ -259,6 +259,20 @@ def test_batches_of_all_sizes_have_one_machine_code(fake: Fake):
         same(x.cuda().cumsum(0), x.cumsum(0))
 
 
+@on_fake()
+def test_numbers_that_ops_are_told_are_compiled_a_few_times(fake: Fake):
+    ran = interpreted(fake)
+    loaded = []
+    for n in range(3, 24):
+        for op, given in ((lamina.linspace, (0, n / 7, n)), (lamina.arange, (n, n + 5)),
+                          (lamina.full, ((n,), n / 7))):  # fmt: skip
+            found, wanted = op(*given, device="cuda"), op(*given)
+            assert found.is_cuda and found.tolist() == wanted.tolist()
+        loaded.append(len(ran))
+    assert loaded[15] > 20 and loaded[-1] == loaded[15]
+    assert lamina.full((600, 600), 3.5, device="cuda").sum().item() == 3.5 * 360_000  # 1.4 MB: a kernel
+
+
 @case
 def grows(fake: Fake) -> None:
     """Eagerly and traced: behind the fourth length nothing is compiled, but where tiles change."""
