@@ -25,6 +25,9 @@ from .target import ANY, Target
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
 POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", "u32", "u8")}
 _UNNAMED = "kernel"  # the function while its text is hashed
+# Numbers of which it is told which are aligned, each pattern of them being a code; of many (the lengths of
+# what is joined, and where each goes) hardly two calls would have the same.
+TOLD_APART = 8
 
 
 def generate(
@@ -125,7 +128,8 @@ def named(
     parameters = tuple(POINTERS[dtype] for dtype in dtypes)
     aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
     parameters = (*parameters, *(kind for _, kind in numbers))
-    aligned = (*aligned, *(n % step_of(parameters) == 0 for n, _ in numbers))
+    step = step_of(parameters) if len(numbers) <= TOLD_APART else math.inf
+    aligned = (*aligned, *(n % step == 0 for n, _ in numbers))
     decisive = [before, after, *parameters, *aligned, warps, stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()
     source = f"{before}def {name}({after}"

@@ -8,7 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from lamina.ir.dtypes import float32
 from lamina.ir.kernel import parse, verify
+from lamina.ir.op import REGISTRY
+from lamina.ir.types import type_of
+from lamina.passes.graphs.lower import lower
 from lamina.passes.triton.generate import apart_codes
 from lamina.passes.triton.opening import Open
 from lamina.runtime.cuda import sizes_met
@@ -154,3 +158,15 @@ def test_what_is_met_is_forgotten_before_it_is_much(monkeypatch):
     for n in range(2, 60):
         many((n, n + 1), (n + 1, n + 2))
     assert len(sizes_met._met) < 60
+
+
+def test_patterns_of_many_sizes_are_one():
+    """Ten arrays that are joined have ten lengths and places: whether 16 bytes divide each is not told."""
+    names = set()
+    for step in (1, 2, 3, 4):
+        arrays = [type_of(float32, (130 + step * k,)) for k in range(10)]
+        kernel = verify(lower(REGISTRY["cat"], *REGISTRY["cat"].bind(arrays, 0)))
+        (code,) = apart_codes(kernel, opens=Open.SIZES)
+        assert len(code.numbers) > 10 and not any(code.aligned[-len(code.numbers) :])
+        names.add(code.name)
+    assert len(names) == 1
