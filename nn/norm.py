@@ -20,7 +20,7 @@ class _ByChannel(Module):
     `ranks`: the numbers of dimensions that an input may have.
     """
 
-    _ranks: tuple[int, ...]
+    _input_ranks: tuple[int, ...]
     _version = 2  # of its state, as PyTorch counts: 1 had no num_batches_tracked
     _optional_state = ("num_batches_tracked",)
 
@@ -67,10 +67,10 @@ class _ByChannel(Module):
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Refuse an input of another rank.  PyTorch's name: who derives a norm of his own replaces it."""
-        if not hasattr(self, "_ranks"):
+        if not hasattr(self, "_input_ranks"):
             raise NotImplementedError(f"{type(self).__name__} does not say which ranks it takes")
-        if input.ndim not in self._ranks:
-            ranks = " or ".join(str(n) for n in self._ranks)
+        if input.ndim not in self._input_ranks:
+            ranks = " or ".join(str(n) for n in self._input_ranks)
             raise ShapeError(
                 f"{type(self).__name__} takes an input of {ranks} dimensions, not {input.ndim}",
                 f"input: {input._meta}",
@@ -116,19 +116,19 @@ class _BatchNorm(_ByChannel):
 class BatchNorm1d(_BatchNorm):
     """Normalise each channel over the batch.  Shapes: [N, C] or [N, C, L] -> the same."""
 
-    _ranks = (2, 3)
+    _input_ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """Normalise each channel over the batch.  Shapes: [N, C, H, W] -> the same."""
 
-    _ranks = (4,)
+    _input_ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
     """Normalise each channel over the batch.  Shapes: [N, C, D, H, W] -> the same."""
 
-    _ranks = (5,)
+    _input_ranks = (5,)
 
 
 class _InstanceNorm(_ByChannel):
@@ -150,9 +150,9 @@ class _InstanceNorm(_ByChannel):
 
     def _get_no_batch_dim(self) -> int:
         """The rank of an input without a batch; replaced by who derives a norm of his own."""
-        if not hasattr(self, "_ranks"):
+        if not hasattr(self, "_input_ranks"):
             raise NotImplementedError(f"{type(self).__name__} does not say which ranks it takes")
-        return self._ranks[0]
+        return self._input_ranks[0]
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
@@ -189,13 +189,13 @@ class _InstanceNorm(_ByChannel):
 class InstanceNorm1d(_InstanceNorm):
     """Normalise each channel of each sample.  Shapes: [N, C, L] -> the same; the batch may be missing."""
 
-    _ranks = (2, 3)
+    _input_ranks = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """Normalise each channel of each sample.  Shapes: [N, C, H, W] -> the same; the batch may be missing."""
 
-    _ranks = (3, 4)
+    _input_ranks = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
@@ -204,7 +204,7 @@ class InstanceNorm3d(_InstanceNorm):
     Shapes: [N, C, D, H, W] -> the same; the batch may be missing.
     """
 
-    _ranks = (4, 5)
+    _input_ranks = (4, 5)
 
 
 class LayerNorm(Module):

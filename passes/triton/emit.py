@@ -170,9 +170,10 @@ class Emitter:
         """
         name = self.tiles[tile.dim]
         radix = points(self.kernel, tile.axes[last + 1 :])
-        quotient = name if radix == 1 else f"{name} // {self.size(radix)}"
+        behind, own = tile.axes[last + 1 :], tile.axes[first : last + 1]
+        quotient = name if radix == 1 else f"{name} // {self.size(radix, behind)}"
         if first:
-            quotient += f" % {self.size(points(self.kernel, tile.axes[first : last + 1]))}"
+            quotient += f" % {self.size(points(self.kernel, own), own)}"
         return name if quotient == name else self.known((tile, first, last), lambda: self.let(quotient))
 
     def whole(self, index: Affine, dims: Dims) -> str:
@@ -194,9 +195,9 @@ class Emitter:
                 if unit:
                     terms.append((dims.spread(self.run(tile, first, last), tile.dim), unit))
                 last = first - 1
-        parts = [name if c == 1 else f"{name} * {self.size(c)}" for name, c in terms]
+        parts = [name if c == 1 else f"{name} * {self.size(c, name)}" for name, c in terms]
         if index.constant or not parts:
-            parts.append(self.size(index.constant))
+            parts.append(self.size(index.constant, "place"))
         return " + ".join(parts)
 
     def inside(self, axes: Iterable[str], dims: Dims) -> list[str]:
@@ -214,7 +215,7 @@ class Emitter:
         """How many points a tile's axes have, as text."""
         total, slowest = self.totals[tile.dim], tile.axes[0]
         if slowest not in self.opened:
-            return self.size(total)
+            return self.size(total, tile.axes)
         behind = total // int(self.kernel.extents[slowest])
         return self.opened[slowest] if behind == 1 else f"{self.opened[slowest]} * {behind}"
 
@@ -279,7 +280,7 @@ class Emitter:
             part = access.index[d]
             if isinstance(part, Affine):
                 index = f"({self.whole(part, dims)})"
-                tests += [f"({index} >= 0)", f"({index} < {self.size(int(buffer.shape[d]))})"]
+                tests += [f"({index} >= 0)", f"({index} < {self.size(int(buffer.shape[d]), buffer.name)})"]
         pointer = self.pointers[buffer.name]
         if not tests:
             return self.let(f"tl.load({pointer} + {offset})")
@@ -296,8 +297,8 @@ class Emitter:
         for part, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
             if isinstance(part, Expr):
                 value = self.emit(part, dims, "i64")
-                tests += [f"({value} >= 0)", f"({value} < {self.size(int(size))})"]
-                offset += f" + {value}.to(tl.int64) * {self.size(int(stride))}" if stride else ""
+                tests += [f"({value} >= 0)", f"({value} < {self.size(int(size), name)})"]
+                offset += f" + {value}.to(tl.int64) * {self.size(int(stride), name)}" if stride else ""
         return offset, tests
 
     # ---- stages
@@ -375,7 +376,7 @@ class Emitter:
             own = [scan for scan in scans if names(scan.axes) == (axis.name,)]
             states = [scan_start(self, scan) for scan in own]
             name = self.at[axis.name]
-            extent = self.opened.get(axis.name) or self.size(int(axis.extent))
+            extent = self.opened.get(axis.name) or self.size(int(axis.extent), (axis.name,))
             with self.loop(f"{name}_start", name, extent):
                 for scan, state in zip(own, states, strict=True):
                     scan_step(self, scan, state)
@@ -398,12 +399,12 @@ class Emitter:
         outside, tile = dict(self.active), self.tiles[block.dim]
         range_ = f"tl.arange(0, {block.size})" + (".to(tl.int64)" if self.wide else "")
         self.active |= dict.fromkeys(block.axes, block)
-        with self.loop(f"{tile}_start", f"{tile}_step", self.size(count)):
-            self.line(f"{tile} = ({tile}_step % {self.size(steps)}) * {block.size} + {range_}")
+        with self.loop(f"{tile}_start", f"{tile}_step", self.size(count, tile)):
+            self.line(f"{tile} = ({tile}_step % {self.size(steps, tile)}) * {block.size} + {range_}")
             radix = steps
             for axis in reversed(plain):
                 extent = int(axis.extent)
-                place = f"({tile}_step // {self.size(radix)}) % {self.size(extent)}"
+                place = f"({tile}_step // {self.size(radix, tile)}) % {self.size(extent, (axis.name,))}"
                 self.line(f"{self.at[axis.name]} = {place}")
                 radix *= extent
             body()
@@ -466,6 +467,6 @@ class Emitter:
             yield
             return
         name = self.at[axes[0]]
-        extent = self.size(int(self.kernel.extents[axes[0]]))
+        extent = self.size(int(self.kernel.extents[axes[0]]), axes[:1])
         with self.loop(f"{name}_start", name, extent), self.nested(axes[1:]):
             yield

@@ -7,6 +7,7 @@ stand in the text, and tell them apart.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from enum import Enum
 
 from ...ir.kernel.affine import Affine
@@ -24,32 +25,37 @@ class Open(Enum):
     """Which numbers of a text are parameters.
 
     BATCHES: the extents of the slowest parallel axis, and of a local one, where nothing else hangs on them.
-    SIZES: every number that comes of sizes: extents, strides, counts of tiles.  Two sizes that are equal are
-    one parameter.  Dividing by what a compiler knows is quicker, and so is a loop whose end it knows.
+    SIZES: every number that comes of sizes: extents, strides, counts of tiles.  Dividing by what a compiler knows is quicker, and so is a loop whose end it knows.
     """
 
     NOTHING, BATCHES, SIZES = range(3)
 
 
 class Numbers:
-    """How a text spells numbers that come of sizes.  values: of those that are parameters, by their names."""
+    """How a text spells numbers that come of sizes.  values: of those that are parameters, by their names.
+
+    A number has one name in each of its parts: of many numbers two are equal now and then, and a text that
+    had one name for both would be another.
+    """
 
     def __init__(self, opens: Open):
         self.are_open = opens is Open.SIZES
         self.values: dict[str, int] = {}
-        self._names: dict[int, str] = {}
+        self._names: dict[tuple, str] = {}
 
-    def __call__(self, number: int) -> str:
-        """0 and 1 stand as they are: with them products and sums go away."""
-        return str(number) if -1 <= number <= 1 else self.anyway(number)
+    def __call__(self, number: int, *part: Hashable) -> str:
+        """part: what the number is of, as an axis.  0 and 1 stand as they are: with them products and sums go
+        away.
+        """
+        return str(number) if -1 <= number <= 1 else self.anyway(number, *part)
 
-    def anyway(self, number: int) -> str:
+    def anyway(self, number: int, *part: Hashable) -> str:
         """The same of what is 1 for some sizes and more for others: counts of tiles."""
         if not self.are_open:
             return str(number)
-        name = self._names.get(number)
+        name = self._names.get((number, *part))
         if name is None:
-            name = self._names[number] = f"n{len(self._names)}_size"
+            name = self._names[number, *part] = f"n{len(self._names)}_size"
             self.values[name] = number
         return name
 

@@ -28,7 +28,7 @@ def place_program(emitter: Emitter) -> None:
     for number, (name, count, tile) in reversed([*enumerate(counted)]):
         # of the slowest there may be any number
         is_open = not number and (emitter.is_open or emitter.size.are_open)
-        size = "" if is_open else emitter.size.anyway(max(count, 1))
+        size = "" if is_open else emitter.size.anyway(max(count, 1), name, "count")
         place = "pid" if is_open else f"pid % {size}"
         if tile is None:
             emitter.line(f"{emitter.at[name]} = {place}")
