@@ -11,7 +11,7 @@ from ...ir.kernel.form import Kernel
 from ..kernels.collapse import canonical, collapsed
 from ..kernels.proof import prove
 from ..kernels.residues import apart
-from ..schedules.gpu import Descriptors, Persistent
+from ..schedules.gpu import Descriptors, Dot, Persistent
 from ..schedules.steps import Schedule, is_default
 from .code import Code, step_of
 from .defaults import SQUARE, default_schedule
@@ -25,9 +25,9 @@ from .target import ANY, Target
 POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1"}
 POINTERS |= {dtype: f"*{dtype}" for dtype in ("i64", "i32", "i16", "i8", "u64", "u32", "u8")}
 _UNNAMED = "kernel"  # the function while its text is hashed
-# Numbers of which it is told which are aligned, each pattern of them being a code; of many (the lengths of
-# what is joined, and where each goes) hardly two calls would have the same.
-TOLD_APART = 8
+# Sizes of which it is told which are aligned, beside those of products: each pattern of them is a code, and
+# of many (the lengths of what is joined, and where each goes) hardly two calls would have the same.
+FEW = 6
 
 
 def generate(
@@ -114,21 +114,23 @@ def written(
     text, kind = lower(kernel, schedule, axes, spelled), width(kernel, schedule)
     values = [*(int(kernel.extents[axis]) for axis in axes), *spelled.values.values()]
     numbers = [(value, kind if abs(value) < NARROW else "i64") for value in values]
-    return named(text, entry(kernel.name), dtypes, aligned, *launched, numbers=numbers)
+    tells = schedule.has(Dot) or len(numbers) <= FEW
+    return named(text, entry(kernel.name), dtypes, aligned, *launched, numbers=numbers, tells=tells)
 
 
 def named(
     text: str, function: str, dtypes: Sequence[str], aligned: Sequence[bool] | None,
-    warps: int, stages: int, programs: int, numbers: Sequence[tuple[int, str]] = (),
+    warps: int, stages: int, programs: int, numbers: Sequence[tuple[int, str]] = (), tells: bool = True,
 ) -> Code:  # fmt: skip
     """The code of a module's text, whose last function of that name gets one made from all that decides the
-    machine code.  dtypes: of its arguments; numbers: those behind them, with Triton's types.
+    machine code.  dtypes: of its arguments; numbers: those behind them, with Triton's types; tells: whether
+    it is told which of them are aligned.
     """
     before, _, after = text.rpartition(f"def {function}(")
     parameters = tuple(POINTERS[dtype] for dtype in dtypes)
     aligned = tuple(aligned) if aligned is not None else (True,) * len(parameters)
     parameters = (*parameters, *(kind for _, kind in numbers))
-    step = step_of(parameters) if len(numbers) <= TOLD_APART else math.inf
+    step = step_of(parameters) if tells else math.inf
     aligned = (*aligned, *(n % step == 0 for n, _ in numbers))
     decisive = [before, after, *parameters, *aligned, warps, stages]
     name = "k" + hashlib.blake2b(json.dumps(decisive).encode(), digest_size=10).hexdigest()

@@ -25,7 +25,8 @@ class Open(Enum):
     """Which numbers of a text are parameters.
 
     BATCHES: the extents of the slowest parallel axis, and of a local one, where nothing else hangs on them.
-    SIZES: every number that comes of sizes: extents, strides, counts of tiles.  Dividing by what a compiler knows is quicker, and so is a loop whose end it knows.
+    SIZES: every number that comes of sizes: extents, strides, counts of tiles.  Dividing by what a compiler
+    knows is quicker, and so is a loop whose end it knows.
     """
 
     NOTHING, BATCHES, SIZES = range(3)
