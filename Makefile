@@ -25,8 +25,9 @@ test: $(VENV)/.with-dev
 all: $(VENV)/.with-dev
 	$(PYTEST) --all
 
-slow: $(VENV)/.with-dev
+slow: $(VENV)/.with-dev $(VENV)/.with-gpu
 	$(PYTEST) -m slow -rP --hypothesis-profile=thorough
+	$(PYTEST) --all --require-passed tests/gpu/test_device_records.py
 	LAMINA_GUARD=1 $(PYTEST) $(GUARDED) tests/jit tests/runtime
 	LAMINA_GUARD=2 $(PYTEST) $(GUARDED) tests/jit tests/runtime
 
