@@ -58,4 +58,8 @@ def test_an_example_takes_the_same_steps_on_a_device(name, tmp_path):
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "2"]
     here = subprocess.run(command, capture_output=True, text=True).stdout
     there = (tmp_path / "told").read_text()
-    assert LOSSES.search(here).groups() == LOSSES.search(there).groups()
+    one, other = (LOSSES.search(told).groups() for told in (here, there))
+    if name == "speech":  # whose losses are sums over thousands of paths: the last digit told may differ
+        one, other = ([*map(float, losses)] for losses in (one, other))
+        other = pytest.approx(other, rel=1e-4)
+    assert one == other
