@@ -23,7 +23,7 @@ from ..passes.triton.toolchain import identity
 from . import compile_helpers
 from .compile_helpers import DiedError, Helper
 
-FORMAT = 3  # of what is in the cache, and of the options that made it
+FORMAT = 4  # of what is in the cache, and of the options that made it
 HELPERS = 8  # at most: each holds some 120 MB
 # Kernels that wait, for each helper at work, before another is begun: that takes as long as two kernels
 WORTH_A_HELPER = 3

