@@ -13,6 +13,7 @@ benchmarks/results/.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -175,6 +176,9 @@ def measure(threads: int, only: list[str], seconds: float, jobs: list[str]) -> d
             rows[label] = race(contenders, seconds, pause=0.02 if threads > 1 else 0.0)
             at_best[label] = limits.seconds(*work(CASES[name], job))
             print(row(label, rows[label], at_best[label]), flush=True)
+            del contenders  # before the next ones: of VGG-11 they hold 10 GB
+            gc.collect()
+            torch.compiler.reset()
     return {
         "head": f"{head}; {limits.flops / 1e9:.0f} GF/s, {limits.bandwidths[-1] / 1e9:.1f} GB/s at most",
         "limits": at_best,

@@ -16,8 +16,6 @@ import lamina.distributed.checkpoint as dcp
 from lamina.distributed.checkpoint import disk, filesystem, leftovers, scratch
 from lamina.distributed.checkpoint.format_utils import read_whole
 
-pytestmark = pytest.mark.sampled(2)  # each starts processes
-
 OLD = {"x": lamina.arange(5), "n": {"step": 1}}
 NEW = {"x": lamina.arange(5) * 2, "n": {"step": 2}}
 CALLS = (

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mpi4py", reason="these are ranks of MPI")
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 
 CHILD = Path(__file__).with_name("checkpoint_child.py")
 MPIEXEC = Path(sys.executable).with_name("mpiexec")

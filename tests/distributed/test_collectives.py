@@ -477,7 +477,6 @@ print("as laid")
 """
 
 
-@pytest.mark.sampled(3)
 def test_memory_of_any_layout_and_shape(tmp_path):
     """No dims, no elements, columns, every second element."""
     types = ["float32", "bool", "bfloat16", "float16", "complex64", "uint8"]

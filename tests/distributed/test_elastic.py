@@ -6,7 +6,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(2)  # each starts processes
 
 PROGRAM = """
 import os, signal, sys

@@ -10,7 +10,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 SCRIPT = str(Path(__file__).with_name("parallel_trainings.py"))
 WAYS = {  # of "group" and "batch", ResNets, the former has GroupNorm, and the latter SyncBatchNorm
     "data": "ddp:gpt ddp:batch ddp:group ddp_traced:gpt ddp_traced:batch ddp_traced:group",

@@ -4,7 +4,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 
 
 def test_parts_of_any_size_have_gradients_of_each_order(tmp_path):

@@ -4,7 +4,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(4)  # each starts processes
 
 BEGIN = (
     ranks.BEGIN

@@ -22,7 +22,6 @@ from lamina.distributed.launching.launchers import Host, Launcher
 from lamina.ir.errors import ArgumentValueError, StateError
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'lamina[mpi]'")
-pytestmark = pytest.mark.sampled(5)  # each starts processes
 if not launchers.is_there():
     pytest.skip("there is no mpiexec: pip install 'lamina[mpi]'", allow_module_level=True)
 
@@ -222,7 +221,6 @@ def test_exception_is_named_with_its_line(launch):
     assert "rank_main" not in error  # tracebacks begin at the program
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "status", "how"),
     [
@@ -308,7 +306,6 @@ def test_signal_to_the_launcher_ends_all(launch, number):
     assert not segments_left(seen.decode() + out)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("who", ["mpiexec", "proxy", "starter", "watcher"])
 def test_whoever_is_killed_between_nothing_is_left(launch, who):
     """mpiexec, its server on the machine, and the two processes that stand for a rank beside it."""
@@ -412,7 +409,6 @@ def fail_at_random(launch, seed):
     assert not segments_left(out)
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(10))
 def test_faults_at_random(launch, seed):
     fail_at_random(launch, seed)
@@ -505,7 +501,6 @@ def test_hosts_are_read():
         (["--mpiexec", "/nowhere", "x.py"], "no program to start ranks with at /nowhere"),
     ],
 )
-@pytest.mark.sampled(3)
 def test_wrong_options_are_refused(options, says):
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
     done = subprocess.run([*LAUNCH, *options], capture_output=True, text=True, env=environ, timeout=60)

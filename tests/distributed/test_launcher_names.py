@@ -13,7 +13,6 @@ from lamina.distributed.launching import launchers
 from lamina.ir.errors import ArgumentError, ArgumentValueError
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'lamina[mpi]'")
-starts = pytest.mark.sampled(3)  # processes
 needs = pytest.mark.skipif(not launchers.is_there(), reason="there is no mpiexec: pip install 'lamina[mpi]'")
 
 
@@ -32,7 +31,6 @@ def fails_at_first(path):
     return os.environ["TORCHELASTIC_RESTART_COUNT"]
 
 
-@starts
 @needs
 def test_a_function_is_called_on_each_rank_and_its_results_come_back():
     config = launcher.LaunchConfig(1, 1, 2, rdzv_backend="c10d", max_restarts=0)
@@ -41,7 +39,6 @@ def test_a_function_is_called_on_each_rank_and_its_results_come_back():
     assert results == {n: (21, str(n), "0", bytes(large)) for n in range(2)}
 
 
-@starts
 @needs
 def test_ranks_are_started_anew_as_often_as_is_said(tmp_path):
     config = launcher.LaunchConfig(1, 1, 2, max_restarts=1)
@@ -55,7 +52,6 @@ def test_ranks_are_started_anew_as_often_as_is_said(tmp_path):
     assert rank == failure.local_rank == 1 and failure.exitcode == 1 and "KeyError: 'boom'" in failure.message
 
 
-@starts
 @needs
 def test_a_command_is_run_on_each_rank(capfd):
     config = launcher.LaunchConfig(1, 1, 2, max_restarts=0)
@@ -77,7 +73,6 @@ def test_refusals():
         launcher.elastic_launch(launcher.LaunchConfig(1, 1, 1), 3)
 
 
-@starts
 @needs
 @pytest.mark.parametrize("module", ["run", "launch"])
 def test_as_a_module_under_the_facade(module, tmp_path):
@@ -112,7 +107,6 @@ main()
     assert "rank 1 of 2" in done.stderr and "ended with exit status 5" in done.stderr
 
 
-@starts
 @needs
 def test_run_takes_what_was_parsed(tmp_path):
     (tmp_path / "ends.py").write_text("import sys; sys.exit(int(sys.argv[1]))")

@@ -4,7 +4,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 
 
 def test_three_thousand_groups_one_after_the_other(tmp_path):

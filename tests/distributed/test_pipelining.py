@@ -11,8 +11,6 @@ from lamina.distributed.pipelining import SplitPoint, get_schedule_class, pipeli
 from lamina.distributed.pipelining.microbatch import TensorChunkSpec, cut_all, merged
 from lamina.distributed.pipelining.timetable import BACKWARD, FORWARD, Action, Timetable
 
-pytestmark = pytest.mark.sampled(4)  # each starts processes
-
 # ---- on paper ----------------------------------------------------------------------------------------------
 SHOWN = """\
 1F1B: 3 stages on 3 ranks, 4 microbatches; a backward takes two forwards

@@ -4,7 +4,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(2)  # each starts processes
 
 # Trains as programs for GPUs do: a device for each rank, half precision, snapshots loaded onto the device.
 TRAINING = """

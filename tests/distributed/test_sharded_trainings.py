@@ -7,7 +7,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 SCRIPT = str(Path(__file__).with_name("sharded_trainings.py"))
 
 

@@ -22,8 +22,6 @@ from lamina import nn, optim
 from lamina.ir.errors import ArgumentValueError, DeviceError, StateError
 from lamina.runtime import shared_memory
 
-pytestmark = pytest.mark.sampled(3)  # each starts processes
-
 if not hasattr(os, "memfd_create"):
     pytest.skip("this system has no anonymous shared memory", allow_module_level=True)
 spawned = mp.get_context("spawn")

@@ -16,7 +16,6 @@ from lamina.distributed.launching import launchers, spawn
 from lamina.facade import multiprocessing as facade
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'lamina[mpi]'")
-pytestmark = pytest.mark.sampled(4)  # each starts processes
 if not launchers.is_there():
     pytest.skip("there is no mpiexec: pip install 'lamina[mpi]'", allow_module_level=True)
 

@@ -481,7 +481,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["tcp", "prefix", "file"])
 def test_ranks_meet_by_a_store(how, tmp_path):
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")

@@ -4,7 +4,6 @@ import pytest
 import ranks
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(2)  # each starts processes
 
 # Every program here parts one batch among ranks, and compares with one process that has all of it.
 SHARES = """

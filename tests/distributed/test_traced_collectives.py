@@ -512,7 +512,6 @@ def test_a_traced_step_meets_an_eager_one(tmp_path, unused):
     )
 
 
-@pytest.mark.sampled(2)
 def test_one_rank_records_anew_while_another_runs_its_program(tmp_path):
     """A size or a type that one rank alone has not met: both meet in the same collectives, of no dims too."""
     printed = ranks.run(
@@ -555,7 +554,6 @@ def test_one_rank_records_anew_while_another_runs_its_program(tmp_path):
     assert printed.count("agreed") == 2
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("calls", [1, 3, 20])
 def test_a_collective_that_failed_is_not_begun_again(calls, tmp_path):
     """While it is recorded, run by its program, and by the short way: others would meet it twice."""

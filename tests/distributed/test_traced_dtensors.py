@@ -5,7 +5,6 @@ import ranks
 import test_tensor_parallel as parallel
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-pytestmark = pytest.mark.sampled(3)  # each starts processes
 
 BEGIN = (
     ranks.BEGIN

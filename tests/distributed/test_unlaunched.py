@@ -98,7 +98,6 @@ def test_who_waits_for_a_first_rank_that_is_gone_is_let_go(two_ranks):
     assert last_line(sockets[1], "cmd=finalize") != ["cmd=finalize_ack rc=0"]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["mpiexec", "alone"])
 def test_no_shared_memory_outlives_ranks_that_are_killed(how, tmp_path):
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")

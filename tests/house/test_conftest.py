@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import package_tree
 import pytest
-from sampling import function_of, is_drawn
+from sampling import TESTS, function_of, is_drawn
 
 CASE = """
 import random
@@ -67,12 +67,12 @@ def test_golden_missing_updated_kept_and_changed(tree):
     assert status == 1 and "tests/golden/folder/text.txt differs" in output
 
 
-def cases(name, count, mark=None, *, whole=False, args=()):
+def cases(name, count, mark=None, *, whole=False, args=(), path=Path("test_case.py")):
     """Tests as pytest collects them, of one function."""
     config = SimpleNamespace(getoption=lambda option: whole, args=args)
     return [
         SimpleNamespace(
-            config=config, path=Path("test_case.py"), originalname=name, name=f"{name}[{number}]",
+            config=config, path=path, originalname=name, name=f"{name}[{number}]",
             nodeid=f"test_case.py::{name}[{number}]", get_closest_marker=lambda _: mark,
         )
         for number in range(count)
@@ -80,6 +80,7 @@ def cases(name, count, mark=None, *, whole=False, args=()):
 
 
 MARK = SimpleNamespace(args=(5,))
+SLOW = TESTS / "distributed" / "test_case.py"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,11 @@ MARK = SimpleNamespace(args=(5,))
         (cases("marked", 1, MARK), 5),
         (cases("all", 16, MARK, whole=True), 1),
         (cases("named", 1, MARK, args=["tests/test_case.py::named[0]"]), 1),
+        (cases("slow", 1, path=SLOW, args=[str(TESTS)]), 8),
+        (cases("slow_and_many", 16, path=SLOW, args=[str(TESTS)]), 8),
+        (cases("folder", 1, path=SLOW, args=[str(SLOW.parent)]), 1),
+        (cases("file", 1, path=SLOW, args=[f"{SLOW}::another"]), 1),
+        (cases("quick", 1, path=TESTS / "nn" / "test_case.py", args=[str(TESTS)]), 1),
     ],
     ids=lambda of: of[0].originalname if isinstance(of, list) else "",
 )

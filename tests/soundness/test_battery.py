@@ -15,7 +15,7 @@ from lamina.jit import within
 PROGRAMS = programs()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: f"{p.kind}-{p.name}")
 def test_battery_traced_is_eager(program, record_property):
     verdict = judged(program, ran(program, EAGER), TRACED)
