@@ -5,11 +5,15 @@
 Bytes are unsigned to such an instruction or signed, as it says itself.  Those of the other kind are taken
 with their highest bit turned over, and so off by 128: what that adds to each column is summed beside it, and
 taken off at the end.  Of bytes that hold two numbers of four bits each is cut out where they are multiplied.
+
+Where no instruction adds to 32 bits, one multiplies bytes and adds up two products in 16.  A few of these
+sums, of numbers of four bits, fit there (`Shorts`), two in each lane's 32 bits, before they are widened.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from ...ir.errors import Unsayable
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from .reductions import Reductions
 
 TURNED = -0x7F7F7F80  # 0x80808080: of four bytes the highest bit
+MOST_SHORT = 0x7FFF // (BITS * 128)  # products of four bits and a byte, whose sum is an i16
 ALL_BITS = BITS * 0x01010101  # the lowest four bits of each of four bytes
 
 
@@ -49,7 +54,7 @@ def factors_of(writer: Reductions, stage: Reduce) -> tuple[Factor, Factor]:
     fits = {
         "bf16": sums == "f32" and bool(target.pairs),
         "i16": sums == "i32" and lanes in target.words,
-        "i8": sums == "i32" and lanes in target.quads,
+        "i8": sums == "i32" and (lanes in target.quads or writer.schedule.short is not None),
     }
     if len(sides) != 2 or not fits.get(dtypes[0]) or dtypes[1] not in (dtypes[0], f"u{dtypes[0][1:]}"):
         raise Unsayable(
@@ -130,9 +135,26 @@ def _side(writer: Reductions, factor: Factor, point: Point, is_turned: bool = Fa
     return writer.memo(("neighbours", key, shift), make)
 
 
+def need_short(writer: Reductions, stage: Reduce) -> None:
+    """Raises Unsayable unless 16 bits hold a sum of products of four bits and bytes of signs."""
+    first, second = factors_of(writer, stage)
+    extents = [axis.extent for axis in stage.axes]
+    products = prod(extents) // 2 if all(isinstance(extent, int) for extent in extents) else MOST_SHORT
+    fits = first.shift is not None and second.dtype == "i8" and second.shift is None
+    if not fits or products > MOST_SHORT or writer.lanes not in writer.target.shorts:
+        raise Unsayable(f"{writer.kernel.name}: sums that 16 bits may not hold", f"at: {stage}")
+
+
+def widened(writer: Reductions, total: Value, short: Value) -> Value:
+    """The total and both sums of 16 bits of each lane."""
+    return _added(writer, "i16", total, short, writer.constant(0x00010001, "i32", True))
+
+
 def _added(writer: Reductions, dtype: str, total: Value, left: Value, right: Value) -> Value:
     """One instruction; left, right: neighbours as an i32 for each lane."""
     target, lanes = writer.target, writer.lanes
+    if dtype == "i8" and writer.schedule.short is not None:
+        return _added_short(writer, total, left, right)
     name = {"bf16": target.pairs, "i16": target.words.get(lanes), "i8": target.quads.get(lanes)}[dtype]
     assert name
     if dtype == "i8" and not target.quads_signed:  # VNNI takes them as they are
@@ -145,3 +167,15 @@ def _added(writer: Reductions, dtype: str, total: Value, left: Value, right: Val
     called = f"call {total.type} @{name}({', '.join([*map(str, given), *sides])})"
     made = writer.ssa(called, total.dtype, lanes)
     return made if given else writer.named("add", total, made)
+
+
+def _added_short(writer: Reductions, total: Value, left: Value, right: Value) -> Value:
+    """The same in 16 bits, two sums for each lane."""
+    lanes, name = writer.lanes, writer.target.shorts[writer.lanes]
+    bytes_, shorts = f"<{4 * lanes} x i8>", f"<{2 * lanes} x i16>"
+    sides = [f"{bytes_} {writer.once(f'bitcast {value} to {bytes_}')}" for value in (left, right)]
+    writer.declare(name, shorts, [bytes_, bytes_])
+    products = writer.once(f"call {shorts} @{name}({', '.join(sides)})")
+    before = writer.once(f"bitcast {total} to {shorts}")
+    after = writer.once(f"add {shorts} {before}, {products}")
+    return writer.ssa(f"bitcast {shorts} {after} to {total.type}", total.dtype, lanes)

@@ -12,6 +12,7 @@ from ...ir.kernel.form import Reduce, names
 from ...ir.kernel.scalar import Cast, Expr, Op, cast, op
 from ..kernels.scales import split_scales
 from ..schedules.steps import NEIGHBOURS, Quads
+from . import neighbours
 from .writer import Point, Value
 
 if TYPE_CHECKING:
@@ -81,8 +82,25 @@ def _whole_sums(writer: Reductions, stage: Reduce, points: list[Point]) -> list[
     if not sides or any(writer.kernel.dtype_of(side) not in NEIGHBOURS for side in sides):
         raise Unsayable(f"{writer.kernel.name}: digits are bytes", f"at: {stage}")
     whole = replace(stage, value=op("mul", *(cast(side, "i32") for side in sides)))
-    zero, dtype = writer.constant(0, "i32", True), writer.kernel.dtypes[stage.name]
-    return [writer.cast(x, dtype) for x in writer.accumulate(whole, points, [zero] * len(points))]
+    zeros, dtype = [writer.constant(0, "i32", True)] * len(points), writer.kernel.dtypes[stage.name]
+    if writer.schedule.short is None:
+        sums = writer.accumulate(whole, points, zeros)
+    else:
+        sums = _short_sums(writer, whole, points, zeros)
+    return [writer.cast(x, dtype) for x in sums]
+
+
+def _short_sums(writer: Reductions, stage: Reduce, points: list[Point], zeros: list[Value]) -> list[Value]:
+    """Sums in i32 of those in i16 that the schedule's axis and those behind it have."""
+    first = names(stage.axes).index(writer.schedule.short or "")
+    inner = replace(stage, axes=stage.axes[first:])
+    neighbours.need_short(writer, inner)
+
+    def body(at: list[Point], totals: list[Value]) -> list[Value]:
+        sums = writer.accumulate(inner, at, zeros)
+        return [neighbours.widened(writer, *pair) for pair in zip(totals, sums, strict=True)]
+
+    return writer.over(stage.axes[:first], points, zeros, body)
 
 
 def _added(writer: Reductions, total: Value, value: Value, by: Value) -> Value:

@@ -46,6 +46,7 @@ from ..schedules.steps import (
     Reorder,
     Scale,
     Schedule,
+    Shorts,
     Step,
     Tile,
     Unroll,
@@ -59,6 +60,7 @@ from .program import Array, Call
 from .side_by_side import BYTES
 
 if TYPE_CHECKING:
+    from ..schedules.target import Target
     from .pack_matmuls import Packing
 
 BASE = 256  # of the digits
@@ -66,6 +68,7 @@ OF_FLOATS, OF_HALVES = 3, 2  # how many there are of numbers in f32, and where b
 SPARE = 2  # by so many the largest of a group stays below the most of its digits: it is rounded three times
 LEAST = 2.0**-100  # of a group's largest: a step is a normal number, and so is what is over it
 QUAD = NEIGHBOURS["i8"]
+SHORT_QUADS = 8  # of four bits and bytes, whose sums 16 bits hold, two for each four
 GROUPS = range(256, 63, -QUAD)  # points that are made whole together, where scales say nothing of groups
 FEWEST_POINTS = 16  # of a group that is worth its scales
 MOST_POINTS = 2**31 // (255 * 128)  # whose sum is an i32
@@ -151,7 +154,7 @@ def in_whole_numbers(packing: Packing, call: Call, turned: bool) -> tuple[Read, 
     """
     kernel, flat, target = call.kernel, collapsed(call.kernel), packing.target
     roles, full = sure(by_columns(flat)), replace(sure(product_of(kernel)), turned=turned)
-    if target.lanes not in target.quads or flat.dtypes[roles.stage.name] != "f32" or roles.outer:
+    if flat.dtypes[roles.stage.name] != "f32" or roles.outer:
         return None
     if target.matrix and (packing.rounds or is_half(packing, call, full.left)):
         return None
@@ -161,6 +164,8 @@ def in_whole_numbers(packing: Packing, call: Call, turned: bool) -> tuple[Read, 
         return None
     found = Bytes.of(kernel, full)
     if found is None or (target.quads_signed and found.is_unsigned(kernel)):
+        return None
+    if target.lanes not in (target.shorts if is_short(target, found) else target.quads):
         return None
     extent = {axis.name: int(axis.extent) for axis in full.stage.axes}
     points = extent.pop(found.last)
@@ -182,10 +187,15 @@ def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: l
         kernel, group, last = split_axis(kernel, last, points)
         outer = (*outer, group)
     kernel, quads, quad = split_axis(kernel, last, QUAD)
+    short, blocks = is_short(packing.target, found), tuple[str, ...]()
+    if short and (count := points // QUAD) > SHORT_QUADS:
+        size = next(n for n in range(SHORT_QUADS, 0, -1) if count % n == 0)
+        kernel, block, quads = split_axis(kernel, quads, size)
+        blocks = (block,)
     call = replace(call, kernel=kernel)
     full, found = _parts(kernel, turned)
-    halves = tuple(name for name in full.k if name not in (*outer, quads, quad))
-    inside = (*halves, quads, quad)
+    halves = tuple(name for name in full.k if name not in (*outer, *blocks, quads, quad))
+    inside = (*halves, *blocks, quads, quad)
     made = made_whole(packing, call, full.left)
     given = None if made is None else read_whole(packing, call, full.left, made, inside)
     digits = () if given else (Axis(fresh(kernel, "p"), OF_HALVES if packing.rounds else OF_FLOATS),)
@@ -195,9 +205,9 @@ def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: l
         return [axes[name] for name in axis_names]
 
     left = given or _left(packing, call, full.left, those(*outer), those(*inside), *digits)
-    buffer, panels, base = _packed(packing, call, found, those(*outer, quads, quad), column)
+    buffer, panels, base = _packed(packing, call, found, those(*outer, *blocks, quads, quad), column)
     place, width = coordinate(column), int(buffer.shape[-2])
-    *around, inmost = [_at(name) for name in (*outer, quads, quad)]
+    *around, inmost = [_at(name) for name in (*outer, *blocks, quads, quad)]
     index = (op("floor_div", place, width), *around, op("remainder", place, width), inmost)
     number: Expr = read(buffer.name, index)
     if found.shift is not None:
@@ -205,7 +215,8 @@ def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: l
         number = cast(op("bit_and", op("shr", cast(number, "i32"), found.shift), BITS), signs)
     exprs = {found.rest: cast(number, "f32"), full.left: left.factor}
     stage = Substitution(exprs=exprs).stage(full.stage)
-    stage = replace(stage, axes=(*those(*outer, quads, *halves), *digits, *those(quad)))
+    summed = (*blocks, *halves, quads) if short else (quads, *halves)
+    stage = replace(stage, axes=(*those(*outer, *summed), *digits, *those(quad)))
     # What is added to all numbers of a group, times the left factor's sums.
     offset = const(float(base)) if found.zero is None else op("sub", float(base), found.zero)
     beside = op("mul", left.sums, offset if found.scale is None else op("mul", offset, found.scale))
@@ -216,7 +227,8 @@ def in_digits(packing: Packing, call: Call, turned: bool, points: int, scales: l
     steps += [*scales, Pack(buffer.name, column), Prefetch(buffer.name, AHEAD_OF_BYTES)]
     steps += [Prefetch(pack.buffer, AHEAD_OF_SCALES) for pack in scales]
     steps += [Unroll(axis.name, int(axis.extent)) for axis in those(*halves)]
-    steps += [Scale(quads), *(Digits(axis.name) for axis in digits), Quads(quad)]
+    steps += [Scale(summed[0]), *(Digits(axis.name) for axis in digits), Quads(quad)]
+    steps += [Shorts(quads)] if short else []
     return replace(call, how=Schedule(*steps))
 
 
@@ -233,6 +245,11 @@ def _with_beside(
         more, beside = (Reduce(name, "sum", tuple(axes), beside),), ref(name)
     added = Substitution(exprs={ref(old.name): op("add", ref(old.name), beside)})
     return (*before, new, *more, *map(added.stage, behind))
+
+
+def is_short(target: Target, found: Bytes) -> bool:
+    """Whether numbers of four bits are multiplied by an instruction whose sums have 16 bits."""
+    return target.lanes not in target.quads and found.shift is not None
 
 
 def _parts(kernel: Kernel, turned: bool) -> tuple[Product, Bytes]:

@@ -206,6 +206,16 @@ class Quads(Pairs):
 
 
 @dataclass(frozen=True)
+class Shorts(Step):
+    """Sums of products of four bits and bytes over an axis, and the summed axes behind it, are taken in 16
+    bits, which hold them, `Target.shorts`, and widened then."""
+
+    name = "shorts"
+    parallel = False
+    axis: str
+
+
+@dataclass(frozen=True)
 class Scale(Step):
     """Factors of a sum that are the same all along an axis, and the summed axes behind it, are multiplied to
     the sums over these: the scales of weights that are kept as bytes."""
@@ -321,7 +331,7 @@ STEPS: dict[str, type[Step]] = {
     step.name: step
     for step in (
         Collapse, Split, Reorder, Vectorise, Scalar, Tile, Unroll, Block, Keep, Stream, Bound, Peel, Strips,
-        Copy, Residues, Join, Pairs, Quads, Scale, Digits, Apart, Again, Matrix, Pack, Prefetch,
+        Copy, Residues, Join, Pairs, Quads, Shorts, Scale, Digits, Apart, Again, Matrix, Pack, Prefetch,
         PrefetchPanel, Roll, Winograd, *GPU_STEPS,
     )
 }  # fmt: skip
@@ -454,6 +464,11 @@ class Schedule:
     def paired(self) -> str | None:
         """The axis of those that are multiplied and added up at once."""
         return next((step.axis for step in self.of(Pairs)), None)
+
+    @cached_property
+    def short(self) -> str | None:
+        """The first axis of sums that 16 bits hold."""
+        return next((step.axis for step in self.of(Shorts)), None)
 
     @cached_property
     def scaled(self) -> str | None:

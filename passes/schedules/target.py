@@ -232,9 +232,9 @@ class Target:
     allowed; "" for none.  byte_matrix: whether these take quads of bytes, too.
     quads: by lanes, the intrinsic that adds to each i32 the products of four bytes and as many i8;
     quads_signed: whether the former are i8 too, and not u8.  words: by lanes, the one that gives the products
-    of two i16 and their neighbours, added up.  truncates, rounds: by lanes, the one that makes i32 of f32,
-    towards zero or to nearest, the least of all of what does not fit.  permutes: the one that takes lanes of
-    a vector of floats by an i32 for each.
+    of two i16 and their neighbours, added up.  shorts: of a byte, an i8 and their neighbours, as an i16.
+    truncates, rounds: by lanes, the one that makes i32 of f32, towards zero or to nearest, the least of all
+    of what does not fit.  permutes: the one that takes lanes of a vector of floats by an i32 for each.
     narrow: the fields that are others of vectors of fewer lanes.
     core: what its code is chosen by.
     """
@@ -261,6 +261,7 @@ class Target:
     quads: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
     quads_signed: bool = False
     words: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
+    shorts: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
     truncates: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
     rounds: Mapping[int, str] = field(default_factory=dict, hash=False, repr=False)
     permutes: str = ""
@@ -300,6 +301,12 @@ TUNE = "sapphirerapids"
 VNNI = {lanes: f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in (16, 8, 4)}
 DOTPROD = {4: "llvm.aarch64.neon.sdot.v4i32.v16i8"}
 WORDS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+# What does not fit into 16 bits is cut: two products of a byte below 128 fit.
+SHORTS = {
+    16: "llvm.x86.avx512.pmaddubs.w.512",
+    8: "llvm.x86.avx2.pmadd.ub.sw",
+    4: "llvm.x86.ssse3.pmadd.ub.sw.128",
+}
 TRUNCATES = {4: "llvm.x86.sse2.cvttps2dq"}
 TRUNCATES_AVX = TRUNCATES | {8: "llvm.x86.avx.cvtt.ps2dq.256"}
 TRUNCATES_AVX512 = TRUNCATES_AVX | {16: "llvm.x86.avx512.mask.cvttps2dq.512"}
@@ -320,6 +327,7 @@ AVX512 = Target(
     has_halves=True,
     scalef="llvm.x86.avx512.mask.scalef.ps.512",
     words=WORDS,
+    shorts=SHORTS,
     truncates=TRUNCATES_AVX512,
     rounds=ROUNDS_AVX512,
     permutes="llvm.x86.avx512.permvar.sf.512",
@@ -348,12 +356,20 @@ AVX2 = Target(
     has_fma=True,
     has_halves=True,
     words=WORDS,
+    shorts=SHORTS,
     truncates=TRUNCATES_AVX,
     rounds=ROUNDS_AVX,
     core=ZEN4,
 )
 BASELINE = Target(
-    "baseline", 4, "x86-64-v2", attributes=_NARROW, words=WORDS, truncates=TRUNCATES, rounds=ROUNDS
+    "baseline",
+    4,
+    "x86-64-v2",
+    attributes=_NARROW,
+    words=WORDS,
+    shorts=SHORTS,
+    truncates=TRUNCATES,
+    rounds=ROUNDS,
 )
 # Every AArch64 has it.  It was run under emulation alone (tests/kernel/test_neon.py), and no core was
 # measured: code is chosen by the figures of a Zen 5.

@@ -5,7 +5,9 @@ import random
 import numpy as np
 import pytest
 from byte_programs import (
+    AVX2,
     AVX512,
+    BASELINE,
     HERE,
     MATRICES,
     QUADS,
@@ -21,15 +23,17 @@ from byte_programs import (
 
 import lamina
 from lamina.ir.dtypes import float32, int8, uint8
+from lamina.ir.errors import Unsayable
 from lamina.passes.llvm import neighbours
 from lamina.passes.programs import digit_panels
 from lamina.passes.programs.prologue import prologue
-from lamina.passes.schedules.steps import Digits
+from lamina.passes.schedules.steps import Digits, Shorts
 from lamina.quantization.swapped_layers import WeightOnlyLinear, Weights
 from lamina.runtime.native import Executable
 
-WITH_QUADS = [target for target in TARGETS if target.quads]
+BY_BYTES = [target for target in TARGETS if target.quads or target.shorts]
 NATIVE = pytest.mark.skipif(not HERE.quads, reason="this CPU multiplies no bytes by fours")
+KINDS = [pytest.param("int8", marks=NATIVE), "int4"]
 
 
 def layer(rows: int, n: int, k: int, group: int, kind: str, dtype: str = "float32"):
@@ -57,15 +61,33 @@ def drawn(seed: int):
     return layer(rows, n, group * rng.choice((1, 2, 3)), group, kind)
 
 
+def takes(target, arrays) -> bool:
+    """Whether a target multiplies these weights in whole numbers: in 16 bits, four bits alone."""
+    return bool(target.quads) or arrays[1].dtype == np.uint8
+
+
 def in_digits(program) -> bool:
     return any(call.how is not None and call.how.has(Digits) for call in program.calls)
 
 
-@pytest.mark.parametrize("target", WITH_QUADS, ids=[target.name for target in WITH_QUADS])
+@pytest.mark.parametrize("target", BY_BYTES, ids=[target.name for target in BY_BYTES])
 @pytest.mark.parametrize("seed", range(16))
 def test_products_are_what_they_were(seed, target):
     function, arrays, kept = drawn(seed)
-    assert in_digits(same(function, arrays, target, kept, terms=arrays[0].shape[-1]))
+    program = same(function, arrays, target, kept, terms=arrays[0].shape[-1])
+    assert in_digits(program) == takes(target, arrays)
+
+
+@pytest.mark.parametrize("target", [AVX2, BASELINE], ids=["avx2", "baseline"])
+@pytest.mark.parametrize("group", [64, 128, 96, 200, 512, 1024])
+def test_groups_whose_sums_16_bits_hold_in_parts(group, target):
+    """Of numbers and weights as large as any, all of one sign."""
+    function, arrays, kept = layer(3, 17, 2 * group, group, "int4")
+    arrays[0][:] = np.float32(3)
+    for byte in (0xFF, 0x00):
+        arrays[1][:] = byte
+        program = same(function, arrays, target, kept, terms=2 * group)
+        assert any(call.how is not None and call.how.has(Shorts) for call in program.calls)
 
 
 def test_the_program_says_it(golden):
@@ -75,6 +97,9 @@ def test_the_program_says_it(golden):
         _, program = compiled(function, arrays, QUADS, kept)
         kernels = "\n".join(f"{call.kernel} by {call.how}" for call in program.calls)
         texts.append(f"{program}\n\n{kernels}\n")
+    function, arrays, kept = layer(1, 20, 256, 128, "int4")
+    _, program = compiled(function, arrays, AVX2, kept)
+    texts.append("\n".join(f"{call.kernel} by {call.how}" for call in program.calls[-1:]))
     golden("passes/digit_panels", "\n".join(texts))
 
 
@@ -133,7 +158,7 @@ def made_in(program) -> set[str]:
     return {a.dtype for a in call.inputs if len(a.shape) < 4 and not a.name.startswith("pack")}
 
 
-@pytest.mark.parametrize("target", WITH_QUADS, ids=[target.name for target in WITH_QUADS])
+@pytest.mark.parametrize("target", BY_BYTES, ids=[target.name for target in BY_BYTES])
 @pytest.mark.parametrize("seed", range(6))
 def test_what_was_rounded_to_bytes_is_multiplied_so(seed, target):
     rng = random.Random(seed)
@@ -142,8 +167,10 @@ def test_what_was_rounded_to_bytes_is_multiplied_so(seed, target):
     function, arrays, kept = layer(rows, n, group * groups, group, kind)
     rounded = lambda x, *weights: function(in_bytes(x, group), *weights)  # noqa: E731
     program = same(rounded, arrays, target, kept, terms=group * groups)
-    assert "i8" in made_in(program) and not in_digits(program)
-    assert "f32" not in [c.outputs[0].dtype for c in program.calls if "amax" in c.name]  # nobody reads it
+    assert not in_digits(program)
+    assert ("i8" in made_in(program)) == takes(target, arrays)
+    are_read = any(c.outputs[0].dtype == "f32" for c in program.calls if "amax" in c.name)
+    assert are_read != takes(target, arrays)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +224,7 @@ def run(arrays: list, kind: str, rows: int, n: int, k: int, group: int) -> np.nd
     return found
 
 
-@NATIVE
-@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 5, 40])
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20, 3e-38])
 def test_sums_are_off_by_half_a_digit(kind, rows, scale):
@@ -234,8 +260,7 @@ def test_sums_of_many_numbers_of_one_sign():
     assert (np.abs(run([x, q, s], "int8", 5, 33, 1024, 1024) - wanted) <= reach + beside).all()
 
 
-@NATIVE
-@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_finite_stays_in_its_row(kind):
     """A row with an infinity is NaN: its numbers have no steps."""
     _, (x, q, s), _ = layer(7, 33, 128, 64, kind)
@@ -248,7 +273,6 @@ def test_what_is_not_finite_stays_in_its_row(kind):
     np.testing.assert_allclose(found[finite], wanted, rtol=1e-4, atol=1e-3)
 
 
-@NATIVE
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_layer_agrees_with_itself_op_by_op(bits):
     made = WeightOnlyLinear(lamina.tensor(f32(70, 256)), None, Weights(bits, 64))
@@ -274,9 +298,22 @@ def test_a_digit_too_large_is_seen(monkeypatch):
         test_the_largest_of_a_group_has_a_digit_more_in_no_group()
 
 
-@NATIVE
 def test_halves_that_are_not_cut_out_are_seen(monkeypatch):
     monkeypatch.setattr(neighbours, "ALL_BITS", -1)
     function, arrays, kept = layer(3, 33, 128, 64, "int4")
     with pytest.raises(AssertionError):
         same(function, arrays, HERE, kept, terms=128)
+
+
+def test_sums_too_long_for_16_bits_are_refused(monkeypatch):
+    monkeypatch.setattr(digit_panels, "SHORT_QUADS", 16)
+    function, arrays, kept = layer(3, 33, 128, 128, "int4")
+    with pytest.raises(Unsayable, match="16 bits may not hold"):
+        same(function, arrays, AVX2, kept, terms=128)
+
+
+def test_a_sum_that_16_bits_do_not_hold_is_seen(monkeypatch):
+    monkeypatch.setattr(digit_panels, "SHORT_QUADS", 16)
+    monkeypatch.setattr(neighbours, "MOST_SHORT", 32)
+    with pytest.raises(AssertionError):
+        test_groups_whose_sums_16_bits_hold_in_parts(512, HERE if HERE.lanes == 8 else AVX2)
