@@ -83,6 +83,8 @@ def from_bytes(packing: Packing, call: Call) -> Call:
     if (made := in_halves(packing, call, roles.turned)) is not None:
         return made
     flat = collapsed(call.kernel)
+    call = packing.simple_left(call, flat, sure(by_columns(flat)))
+    flat = collapsed(call.kernel)
     made = packing.panels(call, flat, pack=False)
     assert made.how is not None
     return replace(
