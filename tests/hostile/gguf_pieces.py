@@ -80,7 +80,8 @@ def _value(kind: int, value: Any) -> bytes:
     if kind == STRING:
         return _text(value)
     if kind == ARRAY:
-        inner, values = value
+        inner, values = value if isinstance(value, tuple) else (value, ())
+        inner = inner if isinstance(inner, int) else 7
         return struct.pack("<IQ", inner % (1 << 32), len(values)) + b"".join(_value(inner, v) for v in values)
     form = NUMBERS.get(kind, "Q")
     if form in "fd":
