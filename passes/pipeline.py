@@ -45,6 +45,7 @@ from .programs.round_products import round_products, sums_apart
 from .programs.round_where_made import round_where_made
 from .programs.shorten_lifetimes import shorten_lifetimes
 from .programs.tile_convolutions import SHARE, tile_convolutions
+from .programs.widen_windows import widen_windows
 from .run import Pass, ProgramPass, name_of, run, run_program
 from .schedules.target import Target
 from .triton.target import Target as Gpu
@@ -209,6 +210,7 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
             lay_out_bodies, target=target, options=options
         ),  # first: what they need not repeat is laid out, too
         narrow_windows,  # before anything is chosen by the size of windows
+        partial(widen_windows, target=target),
         # what is left are products that the layouts below are for
         partial(factor_sums, target=target),
         # whole vectors of images need no blocks of channels
@@ -250,6 +252,7 @@ PROGRAM_PASSES = tuple(
             build_program,
             lay_out_bodies,
             narrow_windows,
+            widen_windows,
             factor_sums,
             batch_innermost,
             matrix_convolutions,

@@ -76,6 +76,7 @@ from .program import Alias, Array, Call, Program, without_unread
 from .program import Step as ProgramStep
 from .side_by_side import (
     BYTES,
+    HALVES,
     Neighbours,
     byte_factors,
     can_deepen,
@@ -100,7 +101,6 @@ UNITS = 16  # of work, so many that a sum is cut in no more parts
 OPEN_UNITS = 4  # blocks of rows, where the sum has any length and is not cut
 PACKED_ROWS = 64  # of a panel of pairs in a unit of work
 MATRIX_ROWS = 8  # that are worth a matrix register
-HALVES = ("bf16", "f16")
 MOST_VECTORS = 8  # of columns beside each other in a tile
 
 

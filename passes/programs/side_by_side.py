@@ -19,6 +19,7 @@ from ..schedules.steps import FEWEST_PAIRS, NEIGHBOURS, Pairs, Quads, pairs_at_o
 from ..schedules.target import Target
 
 BYTES = ("i8", "u8")
+HALVES = ("bf16", "f16")
 
 
 @dataclass(frozen=True)

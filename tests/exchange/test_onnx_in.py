@@ -305,6 +305,19 @@ def test_sizes_of_eager_calls_are_sizes_of_the_next_recording():
     assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
 
 
+@pytest.mark.parametrize("op", ["GatherElements", "GatherND", "ScatterElements", "ScatterND"])
+def test_bytes_are_no_places(op):
+    """Which a tensor would take as a mask."""
+    by = [3, 1] if op == "ScatterElements" else [3, 3]
+    given = [tensor_of([3, 3]), tensor_of([3, 1], "at", TensorProto.UINT8), tensor_of(by, "by")]
+    values = [lamina.ones(3, 3), lamina.zeros(3, 1, dtype=lamina.uint8), lamina.ones(*by)]
+    count = 3 if "Scatter" in op else 2
+    node = helper.make_node(op, ["x", "at", "by"][:count], ["y"])
+    model = lamina.onnx.load(model_of([node], given[:count], [tensor_of([3, 3], "y")]))
+    with pytest.raises(lamina.onnx.OnnxError, match="places are int32 or int64"):
+        model(*values[:count])
+
+
 def test_functions_that_call_themselves_are_refused():
     call = helper.make_node("Again", ["x"], ["y"], domain="own")
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]

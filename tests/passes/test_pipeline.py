@@ -126,7 +126,7 @@ def test_to_program_names_the_pass_that_broke_a_kernel(monkeypatch):
     to_program(graph, (None,), AVX2, Options(verify=True))
     monkeypatch.setattr(module, "pack_matmuls", lambda program, target, options: misread(program))
     to_program(graph, (None,), AVX2)  # nobody looks
-    with pytest.raises(GraphError, match=r"pass .* \(8 of 9\) broke the program\n.* a kernel breaks a rule"):
+    with pytest.raises(GraphError, match=r"pass .* \(9 of 10\) broke the program\n.* a kernel breaks a rule"):
         to_program(graph, (None,), AVX2, Options(verify=True))
 
 
@@ -136,7 +136,7 @@ def test_to_program_stops_after_a_pass():
     def stopped(name, target=AVX2):
         return [name_of(step) for step in program_passes(target, Options(stop_after=name))]
 
-    before = ["lay_out_bodies", "narrow_windows", "factor_sums", "batch_innermost"]
+    before = ["lay_out_bodies", "narrow_windows", "widen_windows", "factor_sums", "batch_innermost"]
     before += ["matrix_convolutions", "assign_layouts"]
     assert stopped("assign_layouts") == before
     assert stopped("shorten_lifetimes") == stopped(None)
@@ -147,6 +147,6 @@ def test_to_program_stops_after_a_pass():
     assert Options(stop_after="assign_layouts").passes() == every
     names = [name_of(step) for step in Options(frozen=frozenset((1,))).passes()]
     assert names == [name_of(step) for step in PIPELINE]
-    last = "dce, image_by_image, fuse, build_program, lay_out_bodies, narrow_windows, factor_sums"
+    last = "dce, image_by_image, fuse, build_program, lay_out_bodies, narrow_windows, widen_windows"
     with pytest.raises(ArgumentValueError, match=last):
         Options(stop_after="polish").passes()

@@ -29,7 +29,10 @@ def _where(test: Value, x: Value, y: Value) -> Value:
 
 
 def _known(node: Node, at: Value, length: int) -> Value:
-    """Known places counted from the front, others as they are.  Raises OnnxError for known ones outside."""
+    """Known places counted from the front, others as they are.  Raises OnnxError for known ones outside, and
+    for what are no places: bytes would be taken as a mask."""
+    if (at.dtype if is_host(at) else at.dtype.numpy) not in (np.int32, np.int64, object):
+        raise OnnxError(f"{node.op}: an index of {at.dtype}: places are int32 or int64", str(node))
     if not is_host(at):
         return at
     outside = at[(at < -length) | (at >= length)]
@@ -40,7 +43,8 @@ def _known(node: Node, at: Value, length: int) -> Value:
 
 def _counted(node: Node, at: Value, length: int) -> Value:
     """Places counted from the front: for ops that take no negative ones, and refuse those that are left."""
-    return _known(node, at, length) if is_host(at) else _where(at < 0, at + length, at)
+    at = _known(node, at, length)
+    return at if is_host(at) else _where(at < 0, at + length, at)
 
 
 def _along(at: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
