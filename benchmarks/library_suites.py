@@ -144,6 +144,38 @@ SUITES: dict[str, Suite] = {
         ("-W", "default::DeprecationWarning"),
     ),
     "normflows": Suite(("normflows",)),
+    # odeint_tests.py takes minutes
+    "torchdiffeq": Suite(tuple(f"tests/{name}_tests.py" for name in ("api", "event", "gradient", "norm"))),
+    # A part of 31,000 tests: one file of classification, no retrieval, clusters or pictures.  What needs a
+    # network, several ranks or another package is left out or skipped.
+    "torchmetrics": Suite(
+        tuple(
+            f"tests/unittests/{part}"
+            for part in (
+                "bases nominal pairwise regression shape text classification/test_cohen_kappa.py"
+            ).split()
+        ),
+        (
+            "-o",
+            "addopts=",
+            "--timeout=60",
+            "--continue-on-collection-errors",
+            "-k",
+            "not bert and not infolm and not differentiability",
+        ),
+    ),
+    # learning runs, which take minutes, are left out
+    "stable-baselines3": Suite(
+        tuple(
+            f"tests/test_{part}.py"
+            for part in (
+                "buffers distributions env_checker envs gae logger monitor preprocessing spaces utils"
+                " vec_envs vec_extract_dict_obs vec_monitor vec_stacked_obs"
+            ).split()
+        ),
+        ("--timeout=60", "-o", "addopts="),
+    ),
+    "torchsde": Suite(("tests",), ("--timeout=100", "-k", "not test_sdeint")),
     "opt_einsum": Suite(("opt_einsum/tests",)),
     # a quarter of its tests; the rest runs every optimizer with every option, for an hour
     "pytorch_optimizer": Suite(

@@ -133,6 +133,11 @@ def _log_api_usage_once(*_: Any) -> None:
     """Count nothing."""
 
 
+def _get_default_device() -> str:
+    """The kind of device where new tensors are made."""
+    return modes.local.device.type if modes.local.device else "cpu"
+
+
 def _get_tracing_state() -> None:
     """PyTorch's tracer, which is not there."""
 
@@ -140,5 +145,5 @@ def _get_tracing_state() -> None:
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "Graph", "Value", "_LinAlgError",
     "_WeakTensorRef", "_autograd", "_disabled_torch_function_impl", "_functions",
-    "_get_tracing_state", "_nn", "_log_api_usage_once", "is_grad_enabled",
+    "_get_default_device", "_get_tracing_state", "_nn", "_log_api_usage_once", "is_grad_enabled",
 ]  # fmt: skip

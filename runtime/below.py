@@ -225,6 +225,8 @@ def outer(x: Any, pairs: list[tuple[Any, Tensor]] = ()) -> Any:  # type: ignore[
                 return known
         data = x._data if type(x) is Tensor else None
         if type(data) is not Asked:
+            if data is not None and x._meta.device is WRAPPED:  # its class answered with a plain tensor
+                x._meta = type_of(x._meta.dtype, data.shape, CPU)
             return x
         owner = data.owner
         if data.fresh:

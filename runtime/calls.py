@@ -19,6 +19,7 @@ from ..ir.errors import ArgumentError, DTypeError
 from ..ir.op import Op
 from ..ir.types import Type
 from . import modes
+from .below import Asked
 from .dispatch import (
     INSTEAD,
     bound,
@@ -160,6 +161,8 @@ def binary(op: Op, spelled: bool = False) -> Callable:
         made._edge = n
         return made
 
+    code = apply.__code__  # the arguments are called as the operands: pow(x, exponent=2)
+    apply.__code__ = code.replace(co_varnames=(first, second, *code.co_varnames[2:]))
     return apply
 
 
@@ -338,7 +341,9 @@ def shaped(op: Op) -> Callable:
                 out._view = (parent[0], parent[1] + plan.link, store.history)
         else:
             out._storage = out._view = None
-            if share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
+            if isinstance(x, Asked):  # its class answered with a plain tensor
+                pass
+            elif share_memory(data, x):  # NumPy's as_strided hides whose memory it shows
                 make_view(out, input, plan.link)
             elif not copies:
                 op.reference(x, **plan.attrs)  # says why it can't be a view

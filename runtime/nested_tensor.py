@@ -152,7 +152,7 @@ class Nested(Compound):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         grads = self.requires_grad and self.is_leaf
-        return restored, (self._stored.detach(), self._where.array, self._ragged, str(self._layout), grads)
+        return restored, (self._stored.detach(), self._where.array, self._ragged, self._layout.name, grads)
 
     def __deepcopy__(self, memo: dict) -> Nested:
         made = memo[id(self)] = self._with(self._stored.detach().clone())

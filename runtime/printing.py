@@ -250,7 +250,7 @@ def spelled_parts(
     ):
         notes = [*notes, f"dtype={x.dtype}"]
     past = history(x)
-    notes = [*notes, f"layout={dtypes.namespace}.{layout}", *([past] if past else [])]
+    notes = [*notes, f"layout={layout}", *([past] if past else [])]
     text = "tensor(" + (",\n" + " " * len("tensor(")).join(lines)
     return noted(text, notes, options.linewidth, break_first) + ")"
 

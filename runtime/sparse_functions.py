@@ -233,7 +233,9 @@ METHODS: tuple[Callable, ...] = (
 
 
 # ---- functions ---------------------------------------------------------------------------------------------
-_REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin"}
+_REDUCTIONS = {  # amax and amin by their older names too
+    "sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin"
+}  # fmt: skip
 
 
 def mm(mat1: Tensor, mat2: Tensor, reduce: str = "sum") -> Tensor:
@@ -348,9 +350,9 @@ def hspmm(mat1: Tensor, mat2: Tensor) -> Tensor:
     return coo_of(rows[None], dense.index_select(0, numbers(rows)), tuple(dense.shape), True)
 
 
-def smm(input: Tensor, mat: Tensor) -> Tensor:
+def smm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of a sparse and a dense matrix, as a sparse one."""
-    return to_sparse(ops.mm(_sparse(input, "smm"), mat))
+    return to_sparse(ops.mm(_sparse(input, "smm"), mat2))
 
 
 def sspaddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0) -> Tensor:

@@ -99,7 +99,7 @@ class Sparse(Compound):
         """What `restored` makes it of again."""
         grads = self.requires_grad and self.is_leaf
         held = (self._places, self._stored.detach(), tuple(self.shape), self._coalesced)
-        return (str(self._layout), *held, grads)
+        return (self._layout.name, *held, grads)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         made = restored, self.parts()
@@ -111,7 +111,7 @@ class Sparse(Compound):
                 "only leaves can be copied deeply", f"tensor: {self._meta}", "use x.detach().clone()"
             )
         made = restored(
-            str(self._layout), tuple(p.clone() for p in self._places), self._stored.detach().clone(),
+            self._layout.name, tuple(p.clone() for p in self._places), self._stored.detach().clone(),
             tuple(self.shape), self._coalesced, self.requires_grad,
         )  # fmt: skip
         fields(made).update(deepcopy(fields(self), memo))
@@ -244,7 +244,7 @@ def to_compressed(x: Sparse, layout: Layout) -> Sparse:
         return x
     if dims_of(x) != 2 or x.ndim < 2:
         raise ShapeError(
-            f"to_{layout}: a matrix is needed: two sparse dims, not {dims_of(x)}", f"tensor: {x._meta}"
+            f"to_{layout.name}: a matrix is needed: two sparse dims, not {dims_of(x)}", f"tensor: {x._meta}"
         )
     x = coalesced(to_coo(x))
     rows, columns = coordinates(x)
@@ -283,7 +283,7 @@ def to_layout(
             dims = x.ndim - (dense_dims or 0)
             if dims != 2:
                 raise ShapeError(
-                    f"to_{layout}: a matrix is needed, not {dims} sparse dims", f"tensor: {x._meta}"
+                    f"to_{layout.name}: a matrix is needed, not {dims} sparse dims", f"tensor: {x._meta}"
                 )
             return to_compressed(from_dense(x, dims), layout)
         if sparse_dims is not None and not (0 < sparse_dims <= x.ndim or sparse_dims == x.ndim):
@@ -311,7 +311,7 @@ def densified(x: Sparse) -> Tensor:
 # ---- checks ------------------------------------------------------------------------------------------------
 def check(layout: Layout, places: tuple[Tensor, ...], values: Tensor, shape: Sequence[int]) -> None:
     """Refuse parts that make no sparse tensor.  Raises LaminaError of the kind that is broken."""
-    call = f"{layout}_tensor"
+    call = f"{layout.name}_tensor"
     for part in (*places, values):
         if not isinstance(part, Tensor) or isinstance(part, Compound):
             raise ArgumentError(f"{call}: its parts are dense tensors, not {type(part).__name__}")
@@ -392,14 +392,14 @@ def _made(
 ) -> Sparse:  # fmt: skip
     if gpus := [x.device for x in (*places, values) if isinstance(x, Tensor) and x.is_cuda]:
         raise DeviceError(
-            f"{layout}_tensor: there are no sparse tensors on a GPU yet, and a part is on {gpus[0]}",
+            f"{layout.name}_tensor: there are no sparse tensors on a GPU yet, and a part is on {gpus[0]}",
             "make it of x.cpu()",
         )
     require_cpu(device)
     where = tuple([_as_places(x, layout) for x in places])
     given = as_tensor(values) if dtype is None else as_tensor(values, dtype=dtype)
     if isinstance(given, Compound):
-        raise NoArray(f"{layout}_tensor: the values of a sparse tensor are dense", "use x.values()")
+        raise NoArray(f"{layout.name}_tensor: the values of a sparse tensor are dense", "use x.values()")
     if size is None:
         size = _least(layout, where, given)
     shape = tuple(size) if isinstance(size, (tuple, list)) else size

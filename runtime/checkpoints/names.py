@@ -221,12 +221,12 @@ class Makers:
         coalesced = bool(rest) and rest[0] is True
         if self.later is None:
             whole = tuple(place.long() for place in places)
-            return restored(str(layout), whole, values, tuple(size), coalesced, False)
+            return restored(layout.name, whole, values, tuple(size), coalesced, False)
         _require(all(place.dtype is dtypes.int64 for place in places), "places that are no int64")
         made = sparse_of(LAYOUTS[layout], places, values, tuple(size), False)
 
         def look() -> None:
-            restored(str(layout), places, values, tuple(size), coalesced, False)
+            restored(layout.name, places, values, tuple(size), coalesced, False)
             made._coalesced = layout != sparse_coo or coalesced and is_ascending(made)
 
         self.later.append(look)
@@ -306,6 +306,11 @@ class Makers:
         for item in items:
             check_key(item)
         return set(items)
+
+    def kind(self, value: Any) -> type:
+        """The class of None, which has no name of its own."""
+        _require(value is None, "the class of another value than None")
+        return type(None)
 
     def frozen(self, items: Any = ()) -> frozenset:
         """A frozenset."""
@@ -401,7 +406,7 @@ def _called() -> dict[str, Any]:
     """By the name of a maker, the value that is called."""
     functions = (
         "rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3", "rebuild_parameter", "rebuild_sparse",
-        "rebuild_meta", "rebuild_from_type", "layout", "blank", "of_buffer", "scalar", "encoded",
+        "rebuild_meta", "rebuild_from_type", "layout", "blank", "of_buffer", "scalar", "encoded", "kind",
     )  # fmt: skip
     return {name: _Function(name) for name in functions} | {
         "ordered": OrderedDict, "counter": Counter, "with_default": defaultdict,
@@ -446,6 +451,7 @@ def values() -> dict[str, Any]:
         found[f"{module}.numeric._frombuffer"] = called["of_buffer"]
     found |= {f"ml_dtypes.{each.name}": each.numpy for each in dtypes.EVERY if _is_further(each)}
     return found | {
+        "builtins.type": called["kind"],
         "torch._tensor._rebuild_from_type_v2": called["rebuild_from_type"],
         "torch.tensor._rebuild_from_type_v2": called["rebuild_from_type"],
         "torch.serialization._get_layout": called["layout"],

@@ -38,6 +38,10 @@ HERE = __name__.partition(".")[0]  # lamina
 OLD_NAMES = {  # as protocol 2, that of Python 2, has them; and what readers know as PyTorch's
     "builtins": "__builtin__", "copyreg": "copy_reg", "lamina._utils": "torch._utils",
 }  # fmt: skip
+CLASSES: dict[Any, tuple[str, str]] = {  # those of Lamina's that are attributes, as readers know them
+    Tensor: ("torch", "Tensor"), Parameter: ("torch.nn.parameter", "Parameter"),
+    Size: ("torch", "Size"), Device: ("torch", "device"),
+}  # fmt: skip
 BATCH = 1000  # items between a mark and what takes them, as Python's pickler has it
 
 
@@ -264,7 +268,7 @@ class _Writer:
                 ("torch", "device"), (value.type, *([] if value.index is None else [value.index])), path
             )
         elif kind is Layout:
-            self._call(("torch.serialization", "_get_layout"), (f"torch.{value!s}",), path)
+            self._call(("torch.serialization", "_get_layout"), (f"torch.{value.name}",), path)
         elif kind is Size:
             out(_global("torch", "Size") + _integers(value) + b"\x85R")
             self._put(value)
@@ -278,6 +282,9 @@ class _Writer:
             self._call(("__builtin__", "complex"), (value.real, value.imag), path)
         elif kind in (set, frozenset):
             self._call(("__builtin__", kind.__name__), ([*value],), path)
+            self._put(value)
+        elif value is type(None):
+            self._call(("__builtin__", "type"), (None,), path)
             self._put(value)
         elif isinstance(value, (type, FunctionType)):
             self._named(value, path)
@@ -408,7 +415,7 @@ class _Writer:
                 f"save(obj): {path or 'obj'} needs {module}.{name}, and no reader could look that up",
                 "define it in a module, outside of functions; or save state_dict() and numbers alone",
             )
-        self.pieces.append(_global(OLD_NAMES.get(module, module), name))
+        self.pieces.append(_global(*CLASSES.get(value, (OLD_NAMES.get(module, module), name))))
         self._put(value)
 
     def _reduced(self, value: Any, path: str) -> None:

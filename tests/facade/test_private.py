@@ -1,5 +1,6 @@
 """What libraries import from PyTorch's private rooms, and the rooms of what is not here."""
 
+import pickle
 import warnings
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ from imported_names import look
 import lamina
 from lamina import nn
 from lamina.facade import private
+from lamina.ir import dtypes
 
 NAMES = Path(__file__).with_name("imported_names.txt")
 
@@ -290,3 +292,9 @@ def test_versions_of_modules_are_compared():
         at_least(module, (0, 3, 1))
     with pytest.warns(UserWarning, match="but continuing"):
         assert at_least(module, (0, 3, 1), error_if_malformed=False)
+
+
+def test_layouts_are_texts_as_pytorchs(monkeypatch):
+    monkeypatch.setattr(dtypes, "namespace", "torch")
+    assert str(lamina.sparse_csr) == f"{lamina.sparse_csr}" == repr(lamina.sparse_csr) == "torch.sparse_csr"
+    assert lamina.sparse_csr == "sparse_csr" and pickle.loads(pickle.dumps(lamina.strided)) is lamina.strided

@@ -45,6 +45,16 @@ MADE_LIKE = [
     "t.randint_like(x, 3,",
 ]
 CALLS = [
+    "t.pow(x, exponent=2)",
+    "t.pow(input=x, exponent=x)",
+    "t.pow(2.0, exponent=x)",
+    "x.pow(exponent=2)",
+    "x.clone().pow_(exponent=2)",
+    "t.heaviside(x, values=x)",
+    "x.heaviside(values=x)",
+    "t.complex(real=x, imag=x)",
+    "t.complex(x, imag=x)",
+    "t.smm(x.to_sparse(), mat2=x.t()).to_dense()",
     *(f"{call} {MAKING})" for call in MADE),
     *(f"{call} {LIKE})" for call in MADE_LIKE),
     "x.new_ones(size=(2,))",

@@ -57,7 +57,7 @@ def same(ours: object, theirs: object) -> None:
             if theirs.layout is torch.sparse_coo
             else ("crow_indices", "col_indices", "values")
         )
-        assert str(ours.layout) == str(theirs.layout).removeprefix("torch.") and ours.shape == tuple(
+        assert ours.layout.name == str(theirs.layout).removeprefix("torch.") and ours.shape == tuple(
             theirs.shape
         )
         if theirs.layout is torch.sparse_coo:

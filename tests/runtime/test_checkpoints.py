@@ -154,6 +154,11 @@ def test_a_module_of_the_program_comes_back_whole():
     optimizer.step()
 
 
+def test_classes_of_tensors_and_of_none_come_back():
+    obj = [type(None), lamina.Tensor, lamina.nn.Parameter, lamina.Size, {"kinds": (type(None), int)}]
+    assert again(obj) == obj
+
+
 def test_objects_of_the_program_come_back():
     slotted, table, bare = Slotted(), Table(a=1), Restored()
     slotted.a, table.tag, bare.x = 1, "t", 2

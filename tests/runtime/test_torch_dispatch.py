@@ -95,6 +95,18 @@ def test_what_the_class_must_be_and_return():
         Wrong(lamina.ones(2)).exp()
 
 
+def test_a_view_may_be_answered_with_a_plain_tensor():
+    class Held(Wrapped):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return func(*[x.elem if isinstance(x, cls) else x for x in args])
+
+    x = Held(lamina.arange(6.0).reshape(2, 3))
+    for found, values in ((x[0], [0, 1, 2]), (x.T[1], [1, 4]), (x[:, 1:].reshape(-1), [1, 2, 4, 5])):
+        assert type(found) is lamina.Tensor and found.tolist() == values
+        assert found.device == lamina.device("cpu") and "wrapped" not in repr(found)
+
+
 def test_arrays_without_values_answer_no_method_of_numpys_with_one():
     array = lamina.empty(3, 3, device="meta")._data
     operands = {
