@@ -164,18 +164,6 @@ SUITES: dict[str, Suite] = {
             "not bert and not infolm and not differentiability",
         ),
     ),
-    # learning runs, which take minutes, are left out
-    "stable-baselines3": Suite(
-        tuple(
-            f"tests/test_{part}.py"
-            for part in (
-                "buffers distributions env_checker envs gae logger monitor preprocessing spaces utils"
-                " vec_envs vec_extract_dict_obs vec_monitor vec_stacked_obs"
-            ).split()
-        ),
-        ("--timeout=60", "-o", "addopts="),
-    ),
-    "torchsde": Suite(("tests",), ("--timeout=100", "-k", "not test_sdeint")),
     "opt_einsum": Suite(("opt_einsum/tests",)),
     # a quarter of its tests; the rest runs every optimizer with every option, for an hour
     "pytorch_optimizer": Suite(

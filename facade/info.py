@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ..ir.version import __version__
 from ..runtime import get_num_threads
@@ -35,6 +38,39 @@ def _fields(path: str) -> dict[str, str]:
 def get_pretty_env_info() -> str:
     """What to put into a report of a bug, as torch.utils.collect_env tells it."""
     return spelled()
+
+
+# ---- torch.utils.collect_env's, which reports of tests call -----------------------------------------------
+def run(command: Any) -> tuple[int, str, str]:
+    """Run a command, a text by the shell: its exit status, and what it printed and said of errors."""
+    made = subprocess.run(command, shell=isinstance(command, str), capture_output=True, text=True)
+    return made.returncode, made.stdout.strip(), made.stderr.strip()
+
+
+def _answer(run_lambda: Callable, command: str) -> str | None:
+    status, printed, _ = run_lambda(command)
+    return printed if status == 0 else None
+
+
+def get_cpu_info(run_lambda: Callable) -> str | None:
+    """The CPU in lines of `name: value`; None where lscpu is not there."""
+    return _answer(run_lambda, "lscpu")
+
+
+def get_gpu_info(run_lambda: Callable) -> str | None:
+    """The GPUs, a line for each; None where there are none."""
+    return _answer(run_lambda, "nvidia-smi -L")
+
+
+def get_nvidia_driver_version(run_lambda: Callable) -> str | None:
+    """The version of the driver of GPUs; None where there is none."""
+    found = _answer(run_lambda, "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+    return found.splitlines()[0] if found else None
+
+
+def get_gcc_version(run_lambda: Callable) -> str | None:
+    """The version of gcc; None where it is not there."""
+    return _answer(run_lambda, "gcc -dumpfullversion")
 
 
 def _installed(library: str) -> str:

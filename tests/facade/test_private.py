@@ -298,3 +298,13 @@ def test_layouts_are_texts_as_pytorchs(monkeypatch):
     monkeypatch.setattr(dtypes, "namespace", "torch")
     assert str(lamina.sparse_csr) == f"{lamina.sparse_csr}" == repr(lamina.sparse_csr) == "torch.sparse_csr"
     assert lamina.sparse_csr == "sparse_csr" and pickle.loads(pickle.dumps(lamina.strided)) is lamina.strided
+
+
+def test_reports_of_environments_ask_the_machine():
+    collect_env = import_module("lamina.facade.info")  # which stands as torch.utils.collect_env
+    asked = []
+    assert collect_env.get_gpu_info(lambda command: (asked.append(command), (1, "", "none"))[1]) is None
+    assert collect_env.run("echo here; exit 2") == (2, "here", "") and asked == ["nvidia-smi -L"]
+    assert collect_env.get_nvidia_driver_version(lambda _: (0, "550.1\n550.1", "")) == "550.1"
+    for found in (collect_env.get_cpu_info, collect_env.get_gcc_version):
+        assert found(lambda _: (127, "", "not found")) is None
