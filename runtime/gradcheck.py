@@ -260,6 +260,8 @@ def _check_backward(
     for number, (_, x) in enumerate(wanted):
         count = sum(1 for _ in _places(x))
         for k, y in enumerate(outputs):
+            if not y.requires_grad:  # as a mask or a threshold beside what is differentiated
+                continue
             want = numerical[number][k].reshape(count, _reals(_values(y)).size)
             rows, largest = [], 0.0
             for unit in _units(y):

@@ -160,3 +160,11 @@ def test_jvp_of_custom_functions_is_held_to_what_forward_did():
             forward_ad.make_dual(x, forward_ad.make_dual(x, t))
         with pytest.raises(ValueError, match="Expected primal to be floating point"):
             forward_ad.make_dual(lamina.ones(2, dtype=lamina.int64), t)
+
+
+def test_an_output_that_is_not_differentiated_is_passed_over():
+    x = lamina.rand(3, dtype=lamina.float64, requires_grad=True)
+    for function in (lambda x: (x * x, x.detach() * 2), lambda x: (x.detach() * 2, x.sin())):
+        assert gradcheck(function, (x,)) and gradcheck(function, (x,), fast_mode=True)
+    with pytest.raises(GradcheckError, match="expected to be zero"):
+        gradcheck(lambda x: x.detach() * 2, (x,))
