@@ -118,6 +118,13 @@ class Nested(Compound):
         """Where each sequence begins, and the last one ends: int64[B + 1]."""
         return self._where.offsets
 
+    def _nested_tensor_size(self) -> Tensor:
+        """The sizes of each sequence: int64[B, n]."""
+        lengths, inner = self._where.lengths, list(self._stored.shape)
+        sizes = np.tile(np.array(inner, np.int64), (len(lengths), 1))
+        sizes[:, self._ragged - 1] = lengths
+        return numbers(sizes)
+
     def lengths(self) -> None:
         """None: there are no gaps between sequences."""
 

@@ -207,3 +207,12 @@ def test_nested_tensors_print_as_pytorchs():
 def test_what_is_not_built_for_nested_tensors_is_refused_by_name(refused):
     with pytest.raises(lamina.LaminaError):
         refused(Given(lamina).x)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (4, 3)), ((2,), (4,)), ((3, 2), (3, 5))])
+def test_sizes_of_the_sequences_are_pytorchs(shapes):
+    found = [
+        t.nested.nested_tensor([t.ones(shape) for shape in shapes])._nested_tensor_size()
+        for t in (torch, lamina)
+    ]
+    assert found[0].tolist() == found[1].tolist() and str(found[1].dtype).endswith("int64")
