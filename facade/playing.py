@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..ir.dtypes import known_as
 from ..ir.errors import ArgumentError, LaminaError
+from ..runtime.tensor import Parameter, Tensor
 from . import late
 from .torch_version import VERSION
 
@@ -156,7 +157,7 @@ def answer() -> None:
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
         _tell_workers()
-        known_as(PLAYED)
+        known_as(PLAYED, {Tensor: PLAYED, Parameter: f"{PLAYED}.nn.parameter"})
 
 
 def _tell_workers() -> None:

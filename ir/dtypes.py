@@ -17,13 +17,26 @@ from .errors import ArgumentError, DTypeError
 namespace = "lamina"  # what a dtype, a size and a layout print before their names
 
 
-def known_as(name: str) -> None:
-    """Have dtypes, sizes and layouts print as a program knows them, that imports Lamina by another name.
+_written_in: dict[int, str] = {}  # classes that tell another module, by their identity
 
-    Programs take such texts apart: `str(x.dtype).removeprefix("torch.")` is NumPy's name of a type.
+
+def known_as(name: str, classes: dict[type, str]) -> None:
+    """Have what a program that imports Lamina by another name sees of it tell that name.
+
+    Dtypes, sizes and layouts print it, and `classes` tell these modules.  Programs take such texts apart:
+    `str(x.dtype).removeprefix("torch.")` is NumPy's name of a type, and the first part of the module of an
+    array's class is the library whose functions take it (opt_einsum, autoray).
     """
     global namespace
     namespace = name
+    for kind, module in classes.items():
+        _written_in.setdefault(id(kind), kind.__module__)
+        kind.__module__ = module
+
+
+def home_of(kind: type) -> str:
+    """The module that a class was written in, whatever it tells programs."""
+    return _written_in.get(id(kind)) or kind.__module__
 
 
 class DType:

@@ -15,6 +15,7 @@ from sys import _getframe, exc_info
 from typing import Any, NamedTuple
 from weakref import ref
 
+from ..ir.dtypes import home_of
 from ..ir.errors import ArgumentError
 from . import modes
 from .places import is_internal
@@ -64,12 +65,12 @@ def overrides(kind: type) -> bool:
     found = _overriding.get(kind)
     if found is None:
         method = getattr(kind, "__torch_function__", None)
-        plain = kind.__module__.startswith("lamina.") and getattr(kind, "_is_tensor", False)
+        plain = home_of(kind).startswith("lamina.") and getattr(kind, "_is_tensor", False)
         off = getattr(method, "disabled", False) or getattr(
             getattr(method, "__func__", None), "disabled", False
         )
         # PyTorch's own tensors would answer by calling the same function again, without end.
-        theirs = any((base.__module__, base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
+        theirs = any((home_of(base), base.__name__) == ("torch", "Tensor") for base in kind.__mro__)
         found = method is not None and not plain and not off and not theirs
         if len(_overriding) > 4096:
             _overriding.clear()

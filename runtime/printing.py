@@ -175,7 +175,7 @@ def spelled(x: Tensor, past: str | None = "") -> str:
     if modes.CHANGED:
         modes.tell("refuse", "a tensor was turned into text")
     options, kind = _options, x._meta
-    plain = type(x).__module__.startswith("lamina.")
+    plain = dtypes.home_of(type(x)).startswith("lamina.")
     prefix = "tensor(" if plain else f"{type(x).__name__}("
     default = dtypes.default_dtype()
     notes = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.dtypes import DType, from_numpy_dtype
+from ..ir.dtypes import DType, from_numpy_dtype, home_of
 from ..ir.errors import ArgumentError, DeviceError, DimError, DTypeError, GradError, ShapeError
 from ..ir.types import CPU, Device, Type, placed, type_of
 from . import modes
@@ -567,7 +567,7 @@ class Parameter(Tensor, metaclass=Marked):
             raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
         elif issubclass(type(data), Parameter):
             pass
-        elif not type(data).__module__.startswith("lamina.") or data._compound:
+        elif not home_of(type(data)).startswith("lamina.") or data._compound:
             return _marked(data, requires_grad)
         made._data, made._meta, made._storage, made._view = data._data, data._meta, _shared(data), None
         made._node = None
@@ -578,7 +578,8 @@ class Parameter(Tensor, metaclass=Marked):
         return made.requires_grad_(requires_grad)
 
     def __reduce__(self):
-        restored = _restore_parameter, (wrap(self._data, self._meta), self.requires_grad, type(self))
+        kind = () if type(self) is Parameter else (type(self),)
+        restored = _restore_parameter, (wrap(self._data, self._meta), self.requires_grad, *kind)
         return (*restored, fields(self)) if fields(self) else restored
 
 
@@ -633,7 +634,7 @@ def fields(x: Tensor) -> dict[str, Any]:
 def slot_names(cls: type) -> set[str]:
     """The `__slots__` that a program's classes add to our tensors, spelled as Python keeps them."""
     package = __name__.partition(".")[0]
-    ours = next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == package)
+    ours = next(base for base in cls.__mro__ if home_of(base).partition(".")[0] == package)
     if ours is cls:
         return set()
     named: Any = copyreg._slotnames  # type: ignore[attr-defined]  # as pickle asks: it knows private names

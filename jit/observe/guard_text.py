@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import home_of
 from ...runtime.places import Place, is_internal, users
 from ..facts import literal
 from .deaths import Dropped, Reach, Unkept, noticed
@@ -219,7 +220,7 @@ def _may_be_of(root: Any, kinds: set[type]) -> bool:
 
 def _stays(kind: type) -> bool:
     """Whether a class is one of Lamina's own, which its module holds for as long as the process lives."""
-    home = sys.modules.get(kind.__module__)
+    home = sys.modules.get(home_of(kind))
     file = getattr(home, "__file__", None)
     return file is not None and is_internal(file) and vars(home).get(kind.__qualname__) is kind
 

@@ -12,7 +12,7 @@ import types
 from collections import OrderedDict
 from typing import Any
 
-from ...ir.dtypes import DType
+from ...ir.dtypes import DType, home_of
 from ...ir.types import Device, Type
 from ...runtime import Size
 
@@ -87,7 +87,7 @@ def heap_class(kind: type) -> bool:
 
 def of_lamina(kind: type) -> bool:
     """Whether a class says that it is Lamina's; its tests' and examples' do as well."""
-    return kind.__module__.partition(".")[0] == "lamina"
+    return home_of(kind).partition(".")[0] == "lamina"
 
 
 TRANSPARENT: set[type] = set()  # classes whose objects stand for the function they wrap, `__wrapped__`

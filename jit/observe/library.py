@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.dtypes import DType, default_dtype, float32, float64, int64
+from ...ir.dtypes import DType, default_dtype, float32, float64, home_of, int64
 from ...ir.op import REGISTRY, Op, as_now
 from ...nn import Module, ModuleList, stateless
 from ...nn.epoch import advance
@@ -506,7 +506,7 @@ class Library(CalledBack):
             return super().instantiate(kind, args, kwargs)
         if issubclass(kind, (Module, Optimizer)):
             return super().instantiate(kind, args, kwargs)
-        room = kind.__module__.partition(".")[2].replace(".", "/")
+        room = home_of(kind).partition(".")[2].replace(".", "/")
         for start, why in DENIED_ROOMS.items():
             if (room + ".py").startswith(start) and not (room + ".py").startswith(INTERPRETED_ROOMS):
                 return self.natively(f"{kind.__name__} {why}", kind, args, kwargs)

@@ -13,6 +13,7 @@ import types
 from functools import cache
 from typing import Any
 
+from ...ir.dtypes import home_of
 from ...runtime.places import PACKAGE, is_internal
 from ...runtime.refusal import unwrapped
 from .frames import contents
@@ -134,5 +135,5 @@ def _module_is_internal(name: str) -> bool:
 
 def library_class(kind: type) -> bool:
     """Whether a class is one of Lamina's own: its tests and examples are users."""
-    home = kind.__module__
+    home = home_of(kind)
     return issubclass(type(home), str) and home.partition(".")[0] == "lamina" and _module_is_internal(home)

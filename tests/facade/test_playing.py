@@ -1,5 +1,6 @@
 """What programs and libraries learn about `torch` where Lamina answers for it."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,38 @@ try:
 except FileNotFoundError as error:
     print(error)
 """
+
+
+CLASSES = """
+import pickle, sys
+import torch
+from torch.nn import Linear, Parameter
+x, weight = torch.ones(2), Parameter(torch.ones(2))
+print([f"{kind.__module__}.{kind.__qualname__}" for kind in (type(x), type(weight))])
+print(x, weight.shape, pickle.loads(pickle.dumps(torch.Tensor)) is torch.Tensor)
+class Named(torch.Tensor):
+    pass
+print(torch.exp(x.as_subclass(Named)), Parameter(x).is_leaf, Parameter(x.as_subclass(Named)).requires_grad)
+step = torch.compile(lambda v: torch.Tensor.add(v, weight) if isinstance(v, torch.Tensor) else None)
+for _ in range(4):
+    y = step(x)
+print(y.tolist() == (x + weight).tolist(), step.explain().splitlines()[0].partition(": ")[2])
+with open("kept.pickle", "wb") as file:
+    pickle.dump([x, weight, Linear(2, 2).weight], file)
+"""
+
+
+def test_classes_of_tensors_tell_the_library_whose_functions_take_them(tmp_path):
+    """opt_einsum and autoray take the first part of the module of an operand's class for its library."""
+    kinds, x, subclass, traced = run(tmp_path, "-c", CLASSES).splitlines()
+    assert kinds == "['torch.Tensor', 'torch.nn.parameter.Parameter']"
+    assert x == "tensor([1., 1.]) torch.Size([2]) True"
+    assert subclass == "Named([2.7183, 2.7183]) True True"
+    assert traced == "True served 3 of 4 calls"
+    with (tmp_path / "kept.pickle").open("rb") as file:  # by a program that imports Lamina by its own name
+        x, weight, _ = pickle.load(file)
+    assert type(x) is lamina.Tensor and type(weight) is lamina.nn.Parameter
+    assert lamina.Tensor.__module__ == "lamina.runtime.tensor"
 
 
 def test_what_libraries_ask(tmp_path):
