@@ -140,6 +140,12 @@ def without_ones(x: Any, labels: tuple[Label, ...], sizes: dict[Label, Any]) -> 
     return reshape(x, tuple(x.shape[d] for d in kept)), tuple(labels[d] for d in kept)
 
 
+def without(x: Any, labels: tuple[Label, ...], ones: set[Label]) -> Term:
+    """The operand without these dimensions, which are of size 1."""
+    kept = [d for d, label in enumerate(labels) if label not in ones]
+    return reshape(x, tuple(x.shape[d] for d in kept)), tuple(labels[d] for d in kept)
+
+
 def summed(x: Any, labels: tuple[Label, ...], needed: set[Label]) -> Term:
     """The sum over dimensions whose labels nothing needs."""
     done = tuple(d for d, label in enumerate(labels) if label not in needed)
@@ -155,6 +161,10 @@ def product(x: Any, left: tuple, y: Any, right: tuple, needed: set[Label]) -> Te
 
     One product of (batches of) matrices: [both, left alone, summed] @ [both, summed, right alone].
     """
+    if x.dtype != y.dtype:  # matrices must be of one dtype; where nothing is summed, a product promotes
+        ones = {d for d, n in zip(left, x.shape, strict=True) if d in right and d not in needed and n == 1}
+        if ones:
+            (x, left), (y, right) = without(x, left, ones), without(y, right, ones)
     both = [label for label in left if label in right and label in needed]
     met = [label for label in left if label in right and label not in needed]
     alone = [label for label in left if label not in right], [label for label in right if label not in left]
