@@ -578,7 +578,7 @@ class Parameter(Tensor, metaclass=Marked):
         return made.requires_grad_(requires_grad)
 
     def __reduce__(self):
-        kind = () if type(self) is Parameter else (type(self),)
+        kind: tuple = () if type(self) is Parameter else (type(self),)
         restored = _restore_parameter, (wrap(self._data, self._meta), self.requires_grad, *kind)
         return (*restored, fields(self)) if fields(self) else restored
 
