@@ -25,7 +25,7 @@ import numpy as np
 from . import dtypes
 from .dims import Dim, maximum, minimum, symbol
 from .errors import GraphError, LaminaError, ShapeError
-from .fused import STRUCTURAL
+from .fused import STRUCTURAL, fused
 from .graph import Constant, Graph, Node, Value
 from .op import REGISTRY, Op
 from .printing import types_text
@@ -226,6 +226,8 @@ class Reader:
             self.listed("}", lambda: self.attr(attrs))
         if attrs.keys() == set(op.attrs):
             attrs = {key: attrs[key] for key in op.attrs}
+        if op is fused and not isinstance(attrs.get("body"), Graph):  # which is looked into unasked
+            raise self.error("fused has a body, a graph", at)
         if not self.next_is(":"):
             raise self.error("expected ':' and the types of the outputs")
         self.expect(":")

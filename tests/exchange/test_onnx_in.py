@@ -305,6 +305,17 @@ def test_sizes_of_eager_calls_are_sizes_of_the_next_recording():
     assert traced.counts()["recorded"] == 2, traced.explain(detail=True)
 
 
+def test_more_dimensions_than_numpy_broadcasts():
+    node = helper.make_node("Expand", ["x", "to"], ["y"])
+    inputs = [tensor_of([1]), tensor_of([40], "to", TensorProto.INT64)]
+    for weights in (
+        {"to": np.ones(40, np.int64)},
+        {"x": np.ones(1, np.float32), "to": np.ones(40, np.int64)},
+    ):
+        model = lamina.onnx.load(model_of([node], inputs, [tensor_of([1] * 40, "y")], weights))
+        assert model(*[lamina.ones(1)][: 2 - len(weights)]).shape == (1,) * 40
+
+
 @pytest.mark.parametrize("op", ["GatherElements", "GatherND", "ScatterElements", "ScatterND"])
 def test_bytes_are_no_places(op):
     """Which a tensor would take as a mask."""

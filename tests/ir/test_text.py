@@ -164,6 +164,7 @@ def test_spacing_and_comments_mean_nothing():
 
 BROKEN = [
     (("mul(%x", "mull(%x"), "line 3: no op is called 'mull'"),
+    (("mul(%x", "fused(%x"), "line 3: fused has a body, a graph"),
     (("%2, @table", "%22, @table"), "line 5: %22 is used and not defined before"),
     (("@table) :", "@chair) :"), "line 5: @chair is used and not declared before"),
     (("%5 = add", "%1 = add"), "line 5: %1 is defined twice"),

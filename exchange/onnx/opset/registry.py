@@ -64,7 +64,7 @@ def on_host(node: Node, operands: Sequence[Value]) -> bool:
         return False
     try:
         shape = np.broadcast_shapes(*[each.shape for each in arrays])
-    except ValueError:  # no elementwise operator
+    except (ValueError, RuntimeError):  # no elementwise operator, or of more dimensions than NumPy meets
         shape = (sum([each.size for each in arrays]),)
     afford(shape, 8, node.op)
     return True

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from ....ir.shapes import broadcast_shapes
 from ....runtime import ops
 from ....runtime.allowance import afford
 from ..declared import Node, OnnxError
@@ -116,7 +117,7 @@ def expand(node: Node, x: Value, to: Value) -> Value:
     wanted = ints(to) or []
     x = _followed(x, to)
     if is_host(x):
-        to = np.broadcast_shapes(x.shape, tuple(wanted))
+        to = broadcast_shapes(node.op, x.shape, tuple(wanted))
         afford(to, x.dtype.itemsize, node.op)
         return np.broadcast_to(x, to)
     shape = ops.FUNCTIONS["expand"](as_tensor(np.zeros((), np.bool_)), tuple(wanted))
