@@ -16,13 +16,35 @@ begins the taking anew; a KeyboardInterrupt is raised again where the fork retur
 
 import _thread
 import os
+import sys
 import threading
 import weakref
 from collections import deque
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter, call, methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property:  # the name of what it stands for
+        """functools' of Python 3.12: until then it holds a lock, one for all objects of a class, while a
+        value is computed, and in a child that is forked meanwhile nobody gives it back."""
+
+        def __init__(self, function: Any):
+            self._function, self.__doc__ = function, function.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            value = instance.__dict__[self._name] = self._function(instance)
+            return value
+
 
 PATIENCE = 0.02  # seconds that a fork waits for a lock while it holds others
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..ir.specialise import sized
@@ -27,6 +28,7 @@ class Sized:
         self.names, self._make, self._may = tuple(names), make, may
         self._made: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._met: set[tuple[int, ...]] = set()
+        self.last: Any = None  # the latest that was asked for
 
     def of(self, sizes: tuple[int, ...]) -> Any:
         """The one for these sizes."""
@@ -39,7 +41,9 @@ class Sized:
             self._may(is_new)
             found = self.put(sizes, self._make(dict(zip(self.names, sizes))))
         else:
-            self._made.move_to_end(sizes)
+            with suppress(KeyError):  # another thread may have let it go
+                self._made.move_to_end(sizes)
+            self.last = found
         return found
 
     def known(self, sizes: tuple[int, ...]) -> Any:
@@ -47,16 +51,11 @@ class Sized:
         return self._made.get(sizes)
 
     def put(self, sizes: tuple[int, ...], made: Any) -> Any:
-        self._made[sizes] = made
+        self._made[sizes] = self.last = made
         most = MOST if getattr(made, "unfit", "its own") == "" else MOST_OWN
         while len(self._made) > most:
             self._made.popitem(last=False)
         return made
-
-    @property
-    def last(self) -> Any:
-        """The latest that was asked for."""
-        return next(reversed(self._made.values()), None)
 
     def __len__(self) -> int:
         return len(self._made)

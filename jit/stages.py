@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..ir.graph import Constant, Graph, Node
 from ..ir.interpret import interpret
 from ..ir.kernel.form import Kernel, Local, Store
 from ..ir.kernel.interpret import interpret as interpret_kernel
+from ..ir.locks import cached_property
 from ..ir.lowering import Decomposition, NotLowered, Recurrence
 from ..ir.put import put
 from ..ir.verify import verify

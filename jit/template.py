@@ -15,7 +15,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy as np
 from ..ir.dims import Condition, Dim, function_of
 from ..ir.errors import LaminaError
 from ..ir.graph import Graph
-from ..ir.locks import fork_safe_lock
+from ..ir.locks import cached_property, fork_safe_lock
 from ..ir.table import as_params, table
 from ..passes import cache as disk
 from ..passes.llvm.sized import Sized, for_sizes

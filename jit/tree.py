@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from ..ir.dims import symbols_of
 from ..ir.errors import ArgumentError
 from ..ir.execute import executor
 from ..ir.graph import Constant, Graph, Node, Value
+from ..ir.locks import cached_property
 from ..ir.meeting import Met
 from ..ir.op import Op
 from ..ir.types import Type

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..ir import lazy
 from ..ir.errors import ArgumentValueError
-from ..ir.locks import fork_safe_lock
+from ..ir.locks import cached_property, fork_safe_lock
 from .vocabulary import Vocabulary
 
 MOST_SCHEMA = 1 << 18  # characters

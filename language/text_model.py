@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ..ir.errors import ArgumentValueError
+from ..ir.locks import cached_property
 from ..jit import mark_dynamic, trace
 from ..jit.observe.sizes import mark
 from ..runtime import Tensor, tensor

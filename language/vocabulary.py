@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..ir import lazy
 from ..ir.errors import ArgumentValueError
+from ..ir.locks import cached_property
 from .tokenizer_bounds import check_growth
 from .untrusted import CheckpointError, Fields, read_object, read_text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..ir.kernel.form import Store
 from ..ir.kernel.scalar import Cast, Expr, Read, walk
 from ..ir.kernel.scalar import Op as Word
 from ..ir.kernel.words import VOCABULARY
-from ..ir.locks import fork_safe_lock
+from ..ir.locks import cached_property, fork_safe_lock
 from ..ir.lowering import Decomposition
 from ..ir.op import REGISTRY, Op
 from ..ir.types import Type

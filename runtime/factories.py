@@ -14,7 +14,6 @@ from ..ir.op import Op
 from ..ir.pretended_gpus import count
 from ..ir.types import Device
 from .calls import eager
-from .layouts import Layout
 from .modes import CHANGED, local
 from .overriding import OPEN, UNSERVED, answered
 from .plan import memo, remember
@@ -50,11 +49,8 @@ def factory(op: Op) -> Callable:
         for name, allowed in _IGNORED.items() if kwargs else ():
             value = kwargs.pop(name, allowed[0])
             if value not in allowed and not (name == "pin_memory" and value is True and count()):
-                if (
-                    name != "layout"
-                    or op.name not in _NOTHING
-                    or not (isinstance(value, Layout) and value.name.startswith("sparse"))
-                ):
+                is_sparse = isinstance(value, str) and value.startswith("sparse")
+                if name != "layout" or op.name not in _NOTHING or not is_sparse:
                     raise ArgumentError(f"{op.name}({name}=…) is not supported")
                 layout = value
         if kwargs and isinstance(kwargs.get("out"), Tensor) and kwargs.get("dtype") is None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.locks import cached_property
+
 # OpenBLAS carries a prefix and a suffix that depend on who built it; the wheels' are first.
 WHEELS = ("scipy_openblas_{}64_", "scipy_openblas_{}")
 SPELLINGS = (*WHEELS, "openblas_{}64_", "openblas_{}")
@@ -35,7 +37,7 @@ class OpenBlas:
         """Where one of its functions begins that have the same name in every spelling."""
         return ctypes.cast(self.library[symbol], ctypes.c_void_p).value
 
-    @functools.cached_property
+    @cached_property
     def _configuration(self) -> str:
         return self.function("get_config", ctypes.c_char_p)().decode()
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 
 from ..dims import Dim, is_at_least, substitute
+from ..locks import cached_property
 
 Extent = int | Dim  # a number of points, or what it is in the symbols until the kernel is bound
 

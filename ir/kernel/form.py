@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import inf
 from typing import Any, cast
 
 from ..dims import Dim, is_at_least, limits, symbols_of
 from ..errors import KernelError
+from ..locks import cached_property
 from .affine import Affine, Extent
 from .infer import dtype_of
 from .scalar import (

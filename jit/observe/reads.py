@@ -11,6 +11,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.locks import cached_property
+
 Methods = frozenset[str]
 
 
@@ -53,7 +55,7 @@ class Reads:
     inside: tuple[Methods, ...] = ()
     named: dict[str, Methods] = field(default_factory=dict)
 
-    @functools.cached_property
+    @cached_property
     def names(self) -> frozenset[str]:
         """The functions by their full names: `math.cos`, `builtins.list.index`."""
         groups = [group.partition(":") for group in self.functions.split(";")]

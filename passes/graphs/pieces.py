@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 
 from ...ir.dims import hint
@@ -18,6 +17,7 @@ from ...ir.graph import Node
 from ...ir.kernel.affine import Affine, Extent, as_affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Reduce, Stage, Store
 from ...ir.kernel.scalar import Expr, Op, Read, Ref, op, read, ref, walk
+from ...ir.locks import cached_property
 from ...ir.lowering import Decomposition, NotLowered, Recurrence
 from ...ir.memo import remember
 from ...ir.op import REGISTRY

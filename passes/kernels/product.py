@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import final
 
@@ -16,6 +15,7 @@ from ...ir.dims import Dim, hint
 from ...ir.kernel.affine import Affine, Extent, vanishes
 from ...ir.kernel.form import Kernel, Local, Reduce, Store, names
 from ...ir.kernel.scalar import Cast, Const, Coordinate, Expr, Op, Read, coordinate, op, walk
+from ...ir.locks import cached_property
 
 Bounds = dict[str, list[tuple[Affine, Extent]]]
 FEW = 8  # columns that fill no vector

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from ...ir.dims import Dim, is_at_least
 from ...ir.errors import KernelError, Unsayable
@@ -11,6 +10,7 @@ from ...ir.kernel.affine import Affine, as_affine
 from ...ir.kernel.form import Buffer, Kernel, Store
 from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
+from ...ir.locks import cached_property
 from ..schedules.default import MOST_STRIDE, can_transpose
 from ..schedules.steps import NEIGHBOURS, Schedule
 from ..schedules.target import LINE, Target

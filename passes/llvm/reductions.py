@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 from ...ir.dims import Dim
 from ...ir.errors import Unsayable
@@ -11,6 +10,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import COMBINE, Axis, Fold, Kernel, Local, Reduce, Stage, identity, names
 from ...ir.kernel.scalar import Const, Expr, Op, Read, Ref, Size, walk
 from ...ir.kernel.types import kind
+from ...ir.locks import cached_property
 from ..kernels.product import Bounds, element, products
 from ..schedules.default import is_long
 from ..schedules.steps import Bound, Join, Schedule

@@ -8,7 +8,7 @@ points are in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby, product
 from math import prod
 
@@ -18,6 +18,7 @@ from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Kernel, Local, Reduce, Store, names
 from ...ir.kernel.scalar import ref
 from ...ir.kernel.types import NUMPY
+from ...ir.locks import cached_property
 from ..schedules.default import default_schedule, lanes_apart, unit_axes
 from ..schedules.language import Language
 from ..schedules.steps import Matrix, Roll, Schedule, Stream, Strips

@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from ...ir.dims import Dim, function_of
 from ...ir.kernel.affine import Extent
+from ...ir.locks import cached_property
 from .native_manifest import NativeManifest
 
 Least = tuple[str, int]  # a formula, and what it is at least

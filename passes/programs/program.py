@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any, TypeGuard
 
@@ -30,6 +30,7 @@ from ...ir.kernel.form import Buffer, Kernel
 from ...ir.kernel.interpret import interpret as interpret_kernel
 from ...ir.kernel.substitute import bind
 from ...ir.kernel.types import NUMPY
+from ...ir.locks import cached_property
 from ...ir.lowering import NotLowered
 from ...ir.op import Op
 from ...ir.printing import Namer

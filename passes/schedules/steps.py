@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cached_property
 from typing import TypeVar, get_type_hints
 
 from ...ir.errors import KernelError
 from ...ir.kernel.form import Axis, Kernel
+from ...ir.locks import cached_property
 from ..kernels.blocking import split_axis
 from ..kernels.collapse import collapsed
 from .gpu import GPU_STEPS, Precision

@@ -66,3 +66,15 @@ def test_nobody_imports_locks_by_name():
     assert _is_maker(ast.parse("RLock()").body[0].value.func)
     assert _is_maker(ast.parse("threading.Lock()").body[0].value.func)
     assert not _is_maker(ast.parse("dims.Condition(a)").body[0].value.func)
+
+
+def test_no_lock_of_the_standard_library_is_taken():
+    """functools' cached_property holds one before Python 3.12, while it computes, for all of a class."""
+    held = {"cached_property"}
+    for file, tree in package_tree.trees(held):
+        if file in ("ir/locks.py", "jit/observe/policy.py"):  # which makes another, and which knows programs'
+            continue
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "functools"]
+        assert not any(alias.name in held for node in imports for alias in node.names), file
+        named = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in held]
+        assert named == [], f"{file}: ir.locks has one"

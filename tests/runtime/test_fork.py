@@ -73,6 +73,33 @@ def test_a_forked_child_does_not_wait_for_a_lock(lock):
     ops()  # and the parent's are free again
 
 
+class Slow:
+    """A value that takes a while, once."""
+
+    def __init__(self, begun=None):
+        self._begun = begun
+
+    @locks.cached_property
+    def value(self):
+        if self._begun is not None:
+            self._begun.set()
+            time.sleep(0.2)
+        return [1]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.timeout(30)  # where it fails, the child waits for ever
+def test_a_child_computes_what_another_thread_was_computing():
+    begun = threading.Event()
+    slow = Slow(begun)
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    begun.wait()
+    assert forked(lambda: Slow().value) == 0
+    thread.join()
+    assert slow.value is slow.value == [1] and isinstance(Slow.value, locks.cached_property)
+
+
 def is_taken(lock):
     """By whichever thread: an RLock does not say so itself before Python 3.14."""
     if getattr(lock, "_is_owned", bool)():
