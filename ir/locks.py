@@ -34,7 +34,7 @@ else:
         value is computed, and in a child that is forked meanwhile nobody gives it back."""
 
         def __init__(self, function: Any):
-            self._function, self.__doc__ = function, function.__doc__
+            self.func, self.__doc__ = function, function.__doc__
 
         def __set_name__(self, owner: type, name: str) -> None:
             self._name = name
@@ -42,7 +42,7 @@ else:
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
-            value = instance.__dict__[self._name] = self._function(instance)
+            value = instance.__dict__[self._name] = self.func(instance)
             return value
 
 
