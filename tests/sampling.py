@@ -16,7 +16,8 @@ SHARES = ((16, 7), (6, 4))
 # least, where no argument names their folder or file.
 FOLDERS = {
     "demo": 2, "distributed": 8, "docs": 2, "exchange": 2, "facade": 2, "hostile": 2, "jit": 2, "kernel": 2,
-    "language": 2, "networks": 2, "passes": 2, "quantization": 2, "runtime": 2, "serving": 2, "soundness": 2, "viewer": 2,
+    "language": 2, "networks": 2, "passes": 2, "quantization": 2, "runtime": 2, "serving": 2, "soundness": 2,
+    "viewer": 2,
 }  # fmt: skip
 TESTS = Path(__file__).parent
 
