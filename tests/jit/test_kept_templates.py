@@ -76,7 +76,8 @@ def test_a_report_makes_the_programs_again(folder, monkeypatch):
     jit.mark_dynamic(x, 0)
     with lamina.no_grad():
         traced(x), traced(x)
-    assert traced.kernels() == ["linear_gelu", "linear", "softmax"]
+    # Which of them are one kernel is chosen for the sizes that the process met first.
+    assert "_".join(traced.kernels()) == "linear_gelu_linear_softmax"
     (segment,) = traced._segments()
     assert segment.code.from_disk and segment.code.source()
 
