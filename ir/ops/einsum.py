@@ -134,10 +134,8 @@ def sizes_of_labels(equation: str, terms: list[Term]) -> dict[Label, Any]:
 
 def without_ones(x: Any, labels: tuple[Label, ...], sizes: dict[Label, Any]) -> Term:
     """The operand without dimensions of size 1 that are larger in another: so they are broadcast."""
-    kept = [d for d, label in enumerate(labels) if x.shape[d] == sizes[label]]
-    if len(kept) == len(labels):
-        return x, labels
-    return reshape(x, tuple(x.shape[d] for d in kept)), tuple(labels[d] for d in kept)
+    ones = {label for label, n in zip(labels, x.shape, strict=True) if n != sizes[label]}
+    return without(x, labels, ones) if ones else (x, labels)
 
 
 def without(x: Any, labels: tuple[Label, ...], ones: set[Label]) -> Term:

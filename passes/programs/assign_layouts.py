@@ -28,7 +28,7 @@ import numpy as np
 
 from ...ir.kernel.affine import Affine
 from ...ir.kernel.form import Axis, Buffer, Fold, Kernel, Local, Reduce, Store
-from ...ir.kernel.scalar import cast, read
+from ...ir.kernel.scalar import read
 from ..kernels.blocking import (
     CHANNEL,
     Blocked,
@@ -48,6 +48,7 @@ from ..schedules.default import runs_once
 from ..schedules.steps import Schedule, Vectorise, Winograd, tiles, unrolls
 from ..schedules.target import Target
 from .pack_convolution import Direct, direct
+from .product_calls import cast_call
 from .program import Array, Call, Program, Step
 
 MOST_TAPS = 16  # of a window that is unrolled
@@ -126,7 +127,7 @@ class _Assignment:
     def as_rounded(self, array: Array) -> Array:
         """What an array holds as bfloat16."""
         if array not in self.rounded:
-            call = round_call(array)
+            call = cast_call("round", array, "bf16")
             self.steps.append(call)
             (self.rounded[array],) = call.outputs
         return self.rounded[array]
@@ -330,15 +331,6 @@ def blocked_schedule(made: Blocked) -> Schedule | None:
         )  # the last one overlaps, as in a pointwise kernel, which may run in place, none may
     inner = {axis.name: int(axis.extent) for axis in summed[-1:]}
     return Schedule(Vectorise(lanes[0]), *tiles({row: size}), *unrolls(inner))
-
-
-def round_call(array: Array) -> Call:
-    """y[i] = bf16(x[i])"""
-    axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(array.shape))
-    at = tuple(Affine(((axis.name, 1),)) for axis in axes)
-    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", "bf16", array.shape),)
-    kernel = Kernel("round", *buffers, axes, (Store("y", at, cast(read("x", at), "bf16")),))
-    return Call(kernel, (array,), (Array(array.name, "bf16", array.shape),))
 
 
 def block_kernel(dtype: str, shape: tuple[int, ...], lanes: int) -> Kernel:

@@ -30,10 +30,9 @@ from ..kernels.product import Convolution, Windowed, element, is_zero, product_o
 from ..schedules.choose_product import MATRIX_SHARE
 from ..schedules.steps import Schedule
 from ..schedules.target import Target
-from .assign_layouts import round_call
 from .image_layout import ImageLayout, Order, padded
 from .pack_convolution import by_channels
-from .product_calls import instead
+from .product_calls import cast_call, instead
 from .program import Array, Call, Program, Step
 from .side_by_side import BYTES, filling
 
@@ -212,7 +211,7 @@ class _Layout(ImageLayout):
             shape = [high - low + 1 for low, high in reach]
             shape[[part.names for part in index].index({channel})] = count
             if access.buffer == image and dtype == "bf16" != array.dtype:
-                array = self.shared(steps, round_call(array))
+                array = self.shared(steps, cast_call("round", array, "bf16"))
             made = dtype if access.buffer == image else array.dtype
             if any(first) or tuple(shape) != array.shape or made != array.dtype:
                 array = self.shared(steps, padded(array, first, tuple(shape), made))
@@ -244,7 +243,7 @@ class _Layout(ImageLayout):
             a for a, b in zip(call.inputs, call.kernel.inputs, strict=True) if b.name == access.buffer
         )
         if array.dtype == "f32" and self.rounds:
-            made = self.shared(steps, round_call(array))
+            made = self.shared(steps, cast_call("round", array, "bf16"))
             buffer = Buffer(fresh(call.kernel, access.buffer), "bf16", made.shape)
             outside = None if access.other is None else 0
             call = instead(call, side, buffer, access.index, made, outside)

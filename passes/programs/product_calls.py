@@ -110,6 +110,15 @@ def part_of(
     return Call(kernel, tuple(a for a, _ in pairs), (made,))
 
 
+def cast_call(name: str, array: Array, dtype: str) -> Call:
+    """y[i] = dtype(x[i])"""
+    axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(array.shape))
+    at = tuple(Affine(((axis.name, 1),)) for axis in axes)
+    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", dtype, array.shape),)
+    kernel = Kernel(name, *buffers, axes, (Store("y", at, cast(read("x", at), dtype)),))
+    return Call(kernel, (array,), (Array(array.name, dtype, array.shape),))
+
+
 def instead(
     call: Call,
     factor: Expr,

@@ -13,13 +13,12 @@ AVX2, one thread, 2026-11-30).
 
 from __future__ import annotations
 
-from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Axis, Buffer, Kernel, Store
-from ...ir.kernel.scalar import Cast, Expr, Read, cast, read, walk
+from ...ir.kernel.form import Buffer, Kernel
+from ...ir.kernel.scalar import Cast, Expr, Read, read, walk
 from ..kernels.blocking import fresh, squeezed
 from ..kernels.product import product_of
 from ..schedules.target import Target
-from .product_calls import rewritten
+from .product_calls import cast_call, rewritten
 from .program import Array, Call, Program, Step
 from .side_by_side import HALVES
 
@@ -51,7 +50,7 @@ def _widened(call: Call, dtypes: tuple[str, ...], made: dict[Array, Array], step
         if old.dtype not in dtypes:
             continue
         if old not in made:
-            steps.append(_call(old))
+            steps.append(cast_call("widen", old, "f32"))
             (made[old],) = steps[-1].outputs
         taken = next((b for b, a in given.items() if a is made[old]), None)
         if taken is None:
@@ -69,12 +68,3 @@ def _has_windows(kernel: Kernel) -> bool:
         return False
     convolution = found.widened_convolution
     return found.widened is not None or (convolution is not None and not convolution.is_pointwise)
-
-
-def _call(array: Array) -> Call:
-    """What makes floats of an array."""
-    axes = tuple(Axis(f"i{n}", extent) for n, extent in enumerate(array.shape))
-    at = tuple(Affine(((axis.name, 1),)) for axis in axes)
-    buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", "f32", array.shape),)
-    kernel = Kernel("widen", *buffers, axes, (Store("y", at, cast(read("x", at), "f32")),))
-    return Call(kernel, (array,), (Array(array.name, "f32", array.shape),))
