@@ -27,9 +27,9 @@ def a_later_process(folder, monkeypatch):
     monkeypatch.setattr(disk, "_default", disk.Cache(folder))
 
 
-def network():
+def network(width=40):
     lamina.manual_seed(0)
-    return nn.Sequential(nn.Linear(24, 40), nn.GELU(), nn.Linear(40, 8), nn.Softmax(-1))
+    return nn.Sequential(nn.Linear(24, width), nn.GELU(), nn.Linear(width, 8), nn.Softmax(-1))
 
 
 def run(net, counts):
@@ -68,16 +68,16 @@ def test_sizes_that_no_earlier_process_met_are_made_and_kept(folder, monkeypatch
 
 
 def test_a_report_makes_the_programs_again(folder, monkeypatch):
-    run(network(), [16])
+    width = 41  # which kernels there are is chosen for the sizes that the process met first, of no other test
+    run(network(width), [16])
     a_later_process(folder, monkeypatch)
-    net = network()
+    net = network(width)
     traced = jit.trace(net, budget=None)
     x = lamina.ones(16, 24)
     jit.mark_dynamic(x, 0)
     with lamina.no_grad():
         traced(x), traced(x)
-    # Which of them are one kernel is chosen for the sizes that the process met first.
-    assert "_".join(traced.kernels()) == "linear_gelu_linear_softmax"
+    assert traced.kernels() == ["linear_gelu", "linear", "softmax"]
     (segment,) = traced._segments()
     assert segment.code.from_disk and segment.code.source()
 
