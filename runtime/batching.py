@@ -488,7 +488,9 @@ def _cross_entropy_grad(call: Call) -> Any:
     """More samples, each with the scale that its example's loss has."""
     if call.batched[3] or not call.size:
         return NotImplemented
-    g, input, target, weight, lse, total = (call.full(i) if i != 3 else call.values[3] for i in range(6))
+    g, input, target, weight, high, rest, total = (
+        call.full(i) if i != 3 else call.values[3] for i in range(7)
+    )
     attrs, kind = call.attrs, call.kinds[2]
     if attrs["reduction"] != "none":
         scale = g / total if attrs["reduction"] == "mean" else g
@@ -496,8 +498,8 @@ def _cross_entropy_grad(call: Call) -> Any:
             REGISTRY["reshape"](scale, (call.size, *(1,) * kind.ndim)), tuple(target.shape)
         )
     if call.ndim(1) > 1:
-        g, input, target, lse = (folded(x, 0) for x in (g, input, target, lse))
-    (out,) = call.run([g, input, target, weight, lse, total[0]], reduction="none")
+        g, input, target, high, rest = (folded(x, 0) for x in (g, input, target, high, rest))
+    (out,) = call.run([g, input, target, weight, high, rest, total[0]], reduction="none")
     return (REGISTRY["reshape"](out, (call.size, *call.kinds[1].shape)),)
 
 

@@ -3,6 +3,9 @@
 With p = softmax(x) over the classes, the loss of a sample is  L = A lse(x) - sum_c a_c x_c,  A = sum_c a_c,
 where a is what the target asks of each class:  a_c = (1 - s) w_t [c = t] + s w_c / C  for smoothing s and
 weights w, and 0 in all for a target to ignore.  So  dL/dx_c = A p_c - a_c.
+
+The sum lse(x) = high + rest is never made: beside a great `high`, the greatest x, it would round off what p
+is made of.  So  p = exp((x - high) - rest).
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ from ..sample import Operand, sample
 from ..types import Type, type_of
 from .compare import eq, ne, where
 from .create import ones_like
+from .extremum import amax
 from .kept_arrays import ones, row_numbers
-from .math import exp
+from .math import exp, log
 from .reduce import sum
-from .spread import logsumexp
 from .view import reshape, unsqueeze
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -91,9 +94,9 @@ def _infer(
     input: Type, target: Type, weight: Type | None, *, ignore_index, reduction, label_smoothing
 ) -> tuple:
     check_classes("cross_entropy", input, target, weight)
-    high = input.dtype.compute
     out = type_of(input.dtype, target.shape if reduction == "none" else (), input.device)
-    return out, type_of(high, target.shape, input.device), type_of(high, (), input.device)
+    sample = type_of(input.dtype.compute, target.shape, input.device)
+    return out, sample, sample, sample.with_shape(())
 
 
 def _casts(input: Type, target: Type, weight: Type | None, **_: Any) -> tuple:
@@ -123,12 +126,12 @@ def _reference(input, target, weight, *, ignore_index: int, reduction: str, labe
         target = np.where(kept, target, 0)
     high = np.maximum.reduce(input, axis=dim, keepdims=True, initial=-inf)
     distance = input - high
-    lse = np.log(np.add.reduce(np.exp(distance), axis=dim))
+    rest = np.log(np.add.reduce(np.exp(distance), axis=dim))
     if input.ndim == 2:
         picked = distance[np.arange(len(target)), target]
     else:
         picked = np.take_along_axis(distance, np.expand_dims(target, dim), dim).reshape(target.shape)
-    losses = lse - picked
+    losses = rest - picked
     count: Any = target.size
     if weight is not None:
         chosen = weight[target]
@@ -140,7 +143,7 @@ def _reference(input, target, weight, *, ignore_index: int, reduction: str, labe
         row = weight if weight is None else weight.reshape((-1,) + (1,) * (input.ndim - 1 - dim))
         spread = distance if row is None else distance * row
         whole = classes if row is None else np.add.reduce(weight)
-        smooth = lse * whole - np.add.reduce(spread, axis=dim)
+        smooth = rest * whole - np.add.reduce(spread, axis=dim)
         losses = (1 - label_smoothing) * losses + (label_smoothing / classes) * smooth
     if ignored:
         losses = np.where(kept, losses, 0)
@@ -149,7 +152,7 @@ def _reference(input, target, weight, *, ignore_index: int, reduction: str, labe
         losses = np.add.reduce(losses, axis=None)
         if reduction == "mean":
             losses = losses / total
-    return losses, lse + high.reshape(lse.shape), total
+    return losses, high.reshape(rest.shape), rest, total
 
 
 def _is_common(types: tuple, attrs: dict) -> bool:
@@ -176,16 +179,11 @@ def _quick(types: tuple, attrs: dict) -> Callable | None:
     def quick(input, target, weight):
         if not allowed.issuperset(target.tolist()):
             return tuple(np.asarray(x, dtype) for x in _reference(input, target, weight, **attrs))
-        flat = input.ravel()
-        # Where none is beyond 8, lse - score keeps 5e-7 without subtracting the greatest first.
-        if flat.dot(flat) < 64.0:
-            lse = np.log(np.exp(input).dot(across))
-            return np.asarray((lse - flat.take(first + target)).dot(down)), lse, total
         high = np.maximum.reduce(input, 1)
         distance = input - high.take(row)
-        lse = np.log(np.exp(distance).dot(across))
-        loss = (lse - distance.ravel().take(first + target)).dot(down)
-        return np.asarray(loss), lse + high, total
+        rest = np.log(np.exp(distance).dot(across))
+        loss = (rest - distance.ravel().take(first + target)).dot(down)
+        return np.asarray(loss), high, rest, total
 
     return quick if not 0 <= attrs["ignore_index"] < classes else None
 
@@ -198,10 +196,11 @@ def _quick_grad(types: tuple, attrs: dict) -> tuple | None:
     row = row_numbers(rows, classes)  # a gathered column costs half of a broadcast one
 
     def quick(g, saved):
-        input, target, weight, lse, total = saved
+        input, target, weight, high, rest, total = saved
         if total.item() != rows:  # some target was ignored
             return _grad_reference(g, *saved, **attrs, subtract=True)
-        out = input - lse.take(row)
+        out = input - high.take(row)
+        out -= rest.take(row)
         np.exp(out, out)
         out -= hot.take(target, 0)
         out *= g / total if mean else g
@@ -217,37 +216,41 @@ def _decomposition(
     dim, gather = class_dim(input), REGISTRY["gather"]
     kept = ne(target, ignore_index)
     safe = where(kept, target, 0)
-    lse = logsumexp(input, dim)
-    losses = lse - reshape(gather(input, dim, unsqueeze(safe, dim)), target.shape)
+    highest = sum if same(input.shape[dim], 0) else amax  # which refuses to choose of nothing
+    high = highest(input, dim, keepdim=True)
+    distance = input - high
+    high, rest = reshape(high, target.shape), log(sum(exp(distance), dim))
+    losses = rest - (reshape(gather(input, dim, unsqueeze(safe, dim)), target.shape) - high)
     total = sum(kept)
     if weight is not None:
         chosen = where(kept, reshape(gather(weight, 0, reshape(safe, (-1,))), target.shape), 0.0)
         losses, total = losses * chosen, sum(chosen)
     if label_smoothing:
-        smooth = unsqueeze(lse, dim) - input
+        smooth = unsqueeze(rest, dim) - distance
         if weight is not None:
             smooth = smooth * reshape(weight, (-1,) + (1,) * (input.ndim - 1 - dim))
         share = label_smoothing / input.shape[dim]
         losses = losses * (1 - label_smoothing) + sum(smooth, dim) * share
     losses = where(kept, losses, 0.0)
     if reduction == "none":
-        return losses, lse, total
-    return sum(losses) / total if reduction == "mean" else sum(losses), lse, total
+        return losses, high, rest, total
+    return sum(losses) / total if reduction == "mean" else sum(losses), high, rest, total
 
 
 def _vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    input, target, weight, lse, total = saved
-    g, to_lse = (*cotangents, None)[:2]  # hidden outputs may be left out
+    input, target, weight, high, rest, total = saved
+    # Hidden outputs may be left out.  Only their sum counts, so `high` is as good as a constant.
+    g, _, to_rest = (*cotangents, None, None)[:3]
     if needs[2]:
         raise GradError("cross_entropy: the weight of the classes has no gradient", "pass weight.detach()")
     if not needs[0]:
         return None, None, None
     to_input = None
     if g is not None:
-        to_input = softmax_cross_entropy_grad(g, input, target, weight, lse, total, **attrs)
-    if to_lse is not None:
+        to_input = softmax_cross_entropy_grad(g, input, target, weight, high, rest, total, **attrs)
+    if to_rest is not None:
         dim = class_dim(input)
-        more = unsqueeze(to_lse, dim) * exp(input - unsqueeze(lse, dim))
+        more = unsqueeze(to_rest, dim) * exp((input - unsqueeze(high, dim)) - unsqueeze(rest, dim))
         to_input = more if to_input is None else to_input + more
     return to_input, None, None
 
@@ -277,11 +280,11 @@ softmax_cross_entropy = define(
     casts=_casts,
     reference=_reference,
     optional=("weight",),
-    hidden=("lse", "total"),
+    hidden=("high", "rest", "total"),
     quick=_quick,
     quick_grad=_quick_grad,
     vjp=_vjp,
-    saves=("input", "target", "weight", "lse", "total"),
+    saves=("input", "target", "weight", "high", "rest", "total"),
     lower=lowering.decomposition(_decomposition),
     traits=Traits(refuses=True),
     samples=_loss_samples,
@@ -295,41 +298,37 @@ softmax_cross_entropy = define(
 
 
 def bind_softmax_cross_entropy_grad(
-    g, input, target, weight, lse, total, ignore_index, reduction, label_smoothing, subtract=True
+    g, input, target, weight, high, rest, total, ignore_index, reduction, label_smoothing, subtract=True
 ):
     """Compute the gradient of softmax_cross_entropy to its input, scale_n (A_n p_nc - a_nc).
 
     g is the cotangent of the loss; `scale` is g, over `total` for reduction "mean".  Without `subtract` it is
     scale_n A_n p_nc, which the second derivative needs.
     """
-    return (g, input, target, weight, lse, total), {
+    return (g, input, target, weight, high, rest, total), {
         "ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing,
         "subtract": subtract,
     }  # fmt: skip
 
 
 def _infer_grad(
-    g: Type, input: Type, target: Type, weight: Type | None, lse: Type, total: Type, **_: Any
+    g: Type, input: Type, target: Type, weight: Type | None, high: Type, rest: Type, total: Type, **_: Any
 ) -> Type:
     check_classes("softmax_cross_entropy_grad", input, target, weight)
     return input
 
 
 def _grad_reference(
-    g, input, target, weight, lse, total, *, ignore_index, reduction, label_smoothing, subtract
+    g, input, target, weight, high, rest, total, *, ignore_index, reduction, label_smoothing, subtract
 ) -> Any:
     dim = 0 if input.ndim == 1 else 1
     s, classes = label_smoothing, input.shape[dim]
-    row = (
-        *input.shape[:dim],
-        1,
-        *input.shape[dim + 1 :],
-    )  # the shape of one number a sample, beside the input
+    row = (*input.shape[:dim], 1, *input.shape[dim + 1 :])  # the shape of one number a sample
     kept = target != ignore_index
     ignored = not np.logical_and.reduce(kept, axis=None)
     if ignored:
         target = np.where(kept, target, 0)
-    out = np.exp(input - lse.reshape(row))
+    out = np.exp((input - high.reshape(row)) - rest.reshape(row))
     asked: Any = 1 - s
     if weight is not None:
         weights = weight.reshape((-1,) + (1,) * (input.ndim - 1 - dim))
@@ -354,7 +353,7 @@ def _grad_reference(
 
 
 def _build_grad(
-    k: Any, g, input, target, weight, lse, total, *, ignore_index, reduction, label_smoothing, subtract
+    k: Any, g, input, target, weight, high, rest, total, *, ignore_index, reduction, label_smoothing, subtract
 ) -> None:
     dim, s = class_dim(input), label_smoothing
     classes = input.shape[dim]
@@ -368,7 +367,7 @@ def _build_grad(
         if s:
             (every,) = k.axes(classes)
             asked = chosen * (1 - s) + k.sum(weight[every], over=(every,)) * (s / classes)
-    value = exp(input[at] - lse[n]) * asked
+    value = exp((input[at] - high[n]) - rest[n]) * asked
     if subtract:
         value = value - where(eq(k.coordinate(c), safe), chosen * (1 - s), 0.0)
         if s:
@@ -378,19 +377,20 @@ def _build_grad(
 
 
 def _grad_vjp(saved: tuple, cotangents: tuple, attrs: dict, needs: tuple) -> tuple:
-    """To g: <u, the gradient for g = 1>.  To input: u * (scale A p).  To lse: minus its sum over classes."""
-    g, input, target, weight, lse, total = saved
+    """To g: <u, the gradient for g = 1>.  To input: u * (scale A p).  To high and to rest: minus its sum."""
+    g, input, target, weight, high, rest, total = saved
     (u,) = cotangents
     dim = class_dim(input)
-    to_g = to_input = to_lse = None
+    to_g = to_input = to_sum = None
     if needs[0]:
-        unit = u * softmax_cross_entropy_grad(ones_like(g), input, target, weight, lse, total, **attrs)
+        unit = u * softmax_cross_entropy_grad(ones_like(g), input, target, weight, high, rest, total, **attrs)
         to_g = sum(unit, dim) if attrs["reduction"] == "none" else sum(unit)
-    if needs[1] or needs[4]:
+    if needs[1] or needs[4] or needs[5]:
         flat = attrs | {"subtract": False}
-        to_input = u * softmax_cross_entropy_grad(g, input, target, weight, lse, total, **flat)
-        to_lse = -sum(to_input, dim)
-    return to_g, to_input if needs[1] else None, None, None, to_lse if needs[4] else None, None
+        to_input = u * softmax_cross_entropy_grad(g, input, target, weight, high, rest, total, **flat)
+        to_sum = -sum(to_input, dim)
+    given = (to_g, to_input, None, None, to_sum, to_sum, None)
+    return tuple(x if need else None for x, need in zip(given, needs, strict=True))
 
 
 def _grad_samples() -> list:
@@ -398,15 +398,18 @@ def _grad_samples() -> list:
     plain: dict[str, Any] = {"ignore_index": -100, "label_smoothing": 0.0}
     skip: dict[str, Any] = {"ignore_index": 1, "label_smoothing": 0.0}
     return [
-        sample((), (17,), _classes((), 17), None, (), total, **plain, reduction="mean"),
-        sample((), (3, 33), _classes((3,), 33), None, (3,), total, **plain, reduction="sum"),
-        sample((5,), (5, 3), _classes((5,), 3), None, (5,), total, **skip, reduction="none"),
+        sample((), (17,), _classes((), 17), None, (), (), total, **plain, reduction="mean"),
+        sample((), (3, 33), _classes((3,), 33), None, (3,), (3,), total, **plain, reduction="sum"),
+        sample((5,), (5, 3), _classes((5,), 3), None, (5,), (5,), total, **skip, reduction="none"),
         sample(
-            (), (2, 3, 4), _classes((2, 4), 3), weight, (2, 4), total,
+            (), (2, 3, 4), _classes((2, 4), 3), weight, (2, 4), (2, 4), total,
             ignore_index=0, label_smoothing=0.1, reduction="mean",
         ),
-        sample((1,), (1, 3), _classes((1,), 3), None, (1,), total, **plain, reduction="none", subtract=False),
-        sample((0,), (0, 3), _classes((0,), 3), None, (0,), total, **plain, reduction="none"),
+        sample(
+            (1,), (1, 3), _classes((1,), 3), None, (1,), (1,), total,
+            **plain, reduction="none", subtract=False,
+        ),
+        sample((0,), (0, 3), _classes((0,), 3), None, (0,), (0,), total, **plain, reduction="none"),
     ]  # fmt: skip
 
 
@@ -414,24 +417,17 @@ softmax_cross_entropy_grad = define(
     "softmax_cross_entropy_grad",
     bind=bind_softmax_cross_entropy_grad,
     infer=_infer_grad,
-    casts=lambda g, input, target, weight, lse, total, **_: (
-        input.dtype.compute,
-        input.dtype,
-        int64,
-        input.dtype,
-        input.dtype.compute,
-        input.dtype.compute,
+    casts=lambda g, input, *_, **attrs: (
+        input.dtype.compute, input.dtype, int64, input.dtype, *[input.dtype.compute] * 3
     ),
     reference=_grad_reference,
     optional=("weight",),
     vjp=_grad_vjp,
-    saves=("g", "input", "target", "weight", "lse", "total"),
+    saves=("g", "input", "target", "weight", "high", "rest", "total"),
     lower=lowering.kernel(_build_grad),
     traits=Traits(refuses=True),
     samples=_grad_samples,
-    inapplicable={
-        "broadcast": "shapes belong together",
-    },
+    inapplicable={"broadcast": "shapes belong together"},
     method=False,
     dtypes="float",
 )  # fmt: skip

@@ -19,10 +19,10 @@ graph f(%x: f16[4,8]) -> (f16[4]) {
     "what is decomposed into what is decomposed, used by others and by itself": """
 graph f(%x: f32[3,4], %y: i64[3]) -> (f32[]) {
   %0 = neg(%x) : f32[3,4]
-  %1, %2, %3 = softmax_cross_entropy(%0, %y, none) {ignore_index=-100, reduction="mean", label_smoothing=0.0} : f32[], f32[3], f32[]
-  %4 = std(%0) {dim=(0,1), correction=0, keepdim=False} : f32[]
-  %5 = add(%1, %4) : f32[]
-  return %5
+  %1, %2, %3, %4 = softmax_cross_entropy(%0, %y, none) {ignore_index=-100, reduction="mean", label_smoothing=0.0} : f32[], f32[3], f32[3], f32[]
+  %5 = std(%0) {dim=(0,1), correction=0, keepdim=False} : f32[]
+  %6 = add(%1, %5) : f32[]
+  return %6
 }""",  # noqa: E501
     "kernels and what the host runs stay": """
 graph f(%x: f32[3]) -> (f32[3], i64[3]) {

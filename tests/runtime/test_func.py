@@ -103,7 +103,7 @@ def test_vmap_loops_with_a_warning():
     def scores(w):
         g, total = lamina.ones(1, 3), lamina.ones(())
         op = lamina.ir.op.REGISTRY["softmax_cross_entropy_grad"]
-        return op(g[0, 0], g, lamina.tensor([1]), w, g[0, :1], total, -100, "mean", 0.0)
+        return op(g[0, 0], g, lamina.tensor([1]), w, g[0, :1], g[0, :1], total, -100, "mean", 0.0)
 
     with pytest.warns(UserWarning, match="one example after the other"):
         func.vmap(scores)(lamina.ones(2, 3))

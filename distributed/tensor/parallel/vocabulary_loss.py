@@ -50,11 +50,11 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Any = None, **attrs: A
     safe = ops.masked_fill(target, ignored, 0)
     most = input.detach().amax(classes, keepdim=True)
     shifted = input - most
-    lse = shifted.exp().sum(classes).log()
-    loss = lse - _picked(shifted, safe, classes)
+    rest = shifted.exp().sum(classes).log()
+    loss = rest - _picked(shifted, safe, classes)
     smooth = attrs["label_smoothing"]
     if smooth:
-        loss = loss * (1 - smooth) + (lse - shifted.mean(classes)) * smooth
+        loss = loss * (1 - smooth) + (rest - shifted.mean(classes)) * smooth
     loss = ops.masked_fill(loss, ignored, 0)
     if attrs["reduction"] == "none":
         return loss

@@ -11,7 +11,7 @@ from .graph_writer import made, stand_in, the
 
 @stand_in("softmax_cross_entropy_grad")
 def cross_entropy_grad(
-    g: Any, input: Any, target: Any, weight: Any, lse: Any, total: Any, *,
+    g: Any, input: Any, target: Any, weight: Any, high: Any, rest: Any, total: Any, *,
     ignore_index: int, reduction: str, label_smoothing: float, subtract: bool,
 ) -> Any:  # fmt: skip
     where, eq, unsqueeze = the("where"), the("eq"), the("unsqueeze")
@@ -26,7 +26,7 @@ def cross_entropy_grad(
         chosen = asked = unsqueeze(row, dim)
         if s:
             asked = chosen * (1 - s) + the("sum")(weight) * (s / classes)
-    value = the("exp")(input - unsqueeze(lse, dim)) * asked
+    value = the("exp")((input - unsqueeze(high, dim)) - unsqueeze(rest, dim)) * asked
     if subtract:
         places = the("reshape")(made("arange", classes, dtype=int64), thin)
         value = value - where(eq(places, unsqueeze(safe, dim)), chosen * (1 - s), 0.0)
