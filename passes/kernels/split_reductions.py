@@ -25,7 +25,7 @@ from .blocking import fresh
 PART = 16_384  # elements of a part, about: 2 us of summing, against 0.5 us to wake a thread
 PARTS = 64
 EVEN = 64  # a length that vectors divide, where what is left over is then small
-ROWS = 32  # of the cut axis at least, so that partial results are few beside what they are made from
+ROWS = 128  # of the cut axis at least, so that partial results are few beside what they are made from
 
 
 def split_reductions(kernel: Kernel, parts: int | None = None, even: bool = False) -> list[Kernel] | None:

@@ -1,7 +1,8 @@
-"""A unit of a product with long sums: strip by strip of what is summed.
+"""A unit with long sums: strip by strip of what is summed, while the sums of its tiles wait on the stack.
 
-A strip of both factors stays in the nearer caches while all tiles pass over it, whose sums wait on the stack;
-where rows of the left factor share lines of a cache, its strip is copied (`Copy`).
+A strip of both factors of a product stays in the nearer caches while all tiles pass over it; where rows of
+the left factor share lines of a cache, its strip is copied (`Copy`).  Sums over rows read few rows at a
+time, each from one end to the other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.errors import KernelError, Unsayable
 from ...ir.kernel.affine import Affine
-from ...ir.kernel.form import Reduce
+from ...ir.kernel.form import COMBINE, Reduce, identity
 from ...ir.kernel.scalar import Read, walk
 from ...ir.kernel.types import NUMPY
 from ..schedules.steps import Copy, Strips
@@ -23,38 +24,41 @@ from .writer import ELEMENTS, Point, Value, effect
 if TYPE_CHECKING:
     from .units import Act, Units
 
+LINE = 64  # bytes: with what the stack's arrays are aligned
 LINES = 256  # elements: rows as far apart fall on few lines of a cache
 WAITING = "waiting sums"  # in a point, beside its axes: which of a unit's sums on the stack are its own
 
 
 def long_sums(units: Units, corner: dict[str, Int], points: list[Point]) -> None:
-    """A unit's sums strip by strip of what is summed: a strip of both factors stays in the nearer caches
-    while all tiles pass over it, and the sums of the others wait on the stack.
+    """A unit's sums, all over the same axes, strip by strip.
 
     points: of the axes that have one tile in a unit.
     """
     (strips,) = units.schedule.of(Strips)
-    (stage,) = (stage for stage in units.kernel.stages if isinstance(stage, Reduce))
-    sums = WaitingSums(units, units.kernel.dtypes[stage.name], _vectors_waiting(units, len(points)))
+    stages = [stage for stage in units.kernel.stages if isinstance(stage, Reduce)]
+    waiting = [WaitingSums(units, stage, _vectors_waiting(units, len(points))) for stage in stages]
     length = units.extent(units.kernel.extents[strips.axis])
 
     def add(at: list[Point]) -> None:
-        sums.store(at, units.accumulate(stage, at, sums.load(at)))
+        for sums in waiting:
+            sums.store(at, units.accumulate(sums.stage, at, sums.load(at)))
 
     def strip(index: Int) -> None:
         units.limits = {strips.axis: (index, units.minimum(units.sum(index, strips.size), length))}
         for copy in units.schedule.of(Copy):
-            units.copied[copy.buffer] = _copy_strip(units, copy, strips, stage, corner | points[0])
+            units.copied[copy.buffer] = _copy_strip(units, copy, strips, stages[0], corner | points[0])
         _each_tile(units, corner, points, add)
         units.limits, units.copied = {}, {}
 
     def finish(at: list[Point]) -> None:
-        units.bind(stage.name, at, sums.load(at))
+        for sums in waiting:
+            units.bind(sums.stage.name, at, sums.load(at))
         units.tile(at)
 
-    sums.clear()
+    for sums in waiting:
+        sums.clear()
     units.loop(0, length, strips.size, [], effect(strip), nonempty=False)
-    units.summed = {stage.name}
+    units.summed = {stage.name for stage in stages}
     _each_tile(units, corner, points, finish)
     units.summed = set()
 
@@ -157,20 +161,22 @@ def corner_point(corner: dict) -> Point:
 
 
 class WaitingSums:
-    """The sums of a unit's tiles, in vectors on the stack, each where its point says at WAITING."""
+    """A sum of all of a unit's tiles, in vectors on the stack, each where its point says at WAITING."""
 
-    def __init__(self, units: Units, dtype: str, count: int):
-        self.units, self.dtype, self.count = units, dtype, count
-        self.type = units.vector(ELEMENTS[dtype])
-        self.align = units.lanes * NUMPY[dtype].itemsize
-        self.start = units.slot(f"[{count} x {self.type}]", 0)
+    def __init__(self, units: Units, stage: Reduce, count: int):
+        self.units, self.stage, self.count = units, stage, count
+        self.dtype = units.kernel.dtypes[stage.name]
+        self.type = units.vector(ELEMENTS[self.dtype])
+        self.align = min(units.lanes * NUMPY[self.dtype].itemsize, LINE)
+        self.start = units.slot(f"[{count} x {self.type}]", units.kernel.stages.index(stage))
 
     def clear(self) -> None:
-        units, zero = self.units, self.units.constant(0, self.dtype, True)
+        units, start = self.units, identity(COMBINE[self.stage.combine], self.dtype)
+        nothing = units.constant(start, self.dtype, True)
 
         def one(index: Int) -> None:
             place = units.address(self.type, self.start, index, 0)
-            units.line(f"store {zero}, ptr {place}, align {self.align}")
+            units.line(f"store {nothing}, ptr {place}, align {self.align}")
 
         units.loop(0, self.count, 1, [], effect(one))
 

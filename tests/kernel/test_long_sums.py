@@ -15,6 +15,7 @@ from lamina.passes.kernels.split_reductions import split_reductions
 from lamina.passes.llvm.generate import code_of, open_code
 from lamina.passes.programs.pack_matmuls import LONG_SUM, Options, pack_matmuls
 from lamina.passes.programs.program import Array, Call, Program
+from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import Roll, Schedule, Strips, Tile
 from lamina.passes.schedules.target import AVX2, Target
 
@@ -135,9 +136,7 @@ ROWS = """kernel k[s,m](a: f32[s,m], b: f32[s,35]) -> (y: f32[m,35]) {
 @pytest.mark.parametrize("text", [LONG, COLUMNS, ROWS], ids=["sum", "columns", "rows"])
 def test_long_sums_over_an_open_axis(text, way, target):
     kernel, rng = verify(parse(text)), np.random.default_rng(0)
-    arrays, target = [Array(b.name, b.dtype, b.shape) for b in kernel.buffers.values()], small(target)
-    call = Call(kernel, tuple(arrays[:2]), (arrays[2],))
-    names = kernel.symbols
+    call, target, names = called(kernel), small(target), kernel.symbols
     with limits(dict.fromkeys(names, (1, 1 << 40))), hints(dict.fromkeys(names, 1000)):
         program = pack_matmuls(Program("p", call.inputs, (call,), call.outputs), target, Options(only=way))
         made = [step for step in program.steps if isinstance(step, Call)]
@@ -171,3 +170,68 @@ def test_a_block_that_tiles_do_not_fill_is_refused():
     steps = [Tile(s.axis, 7) if isinstance(s, Tile) else s for s in call.how.steps]
     with pytest.raises(KernelError, match="may leave their"):
         code_of(Call(call.kernel, call.inputs, call.outputs, Schedule(*steps)), AVX2)
+
+
+def called(kernel):
+    """A call of it, of arrays that have its buffers' names."""
+    arrays = [Array(b.name, b.dtype, b.shape) for b in kernel.buffers.values()]
+    return Call(kernel, tuple(arrays[: len(kernel.inputs)]), tuple(arrays[len(kernel.inputs) :]))
+
+
+PLAIN = """kernel k(x: f32[61,1333]) -> (y: f32[1333]) {
+  parallel j:1333
+  t = sum(i:61) x[i, j]
+  y[j] = t
+}"""
+TWO = """kernel k(x: f32[2,40,700], g: f32[2,40,700], m: f32[2,40]) -> (y: f32[2,700], z: f32[2,700]) {
+  parallel b:2 j:700
+  t = sum(i:40) (g[b, i, j] * (x[b, i, j] - m[b, i]))
+  s = max(i:40) g[b, i, j]
+  y[b, j] = (t * 0.5)
+  z[b, j] = (s + t)
+}"""
+DOUBLE = PLAIN.replace("f32", "f64")
+WHOLE = PLAIN.replace("f32", "i32").replace("sum", "min")
+NARROW = PLAIN.replace("x: f32", "x: f16").replace("x[i, j]\n", "f32(x[i, j])\n")
+OF_SIZES = """kernel k[r,c](x: f32[r,c]) -> (y: f32[c]) {
+  parallel j:c
+  t = sum(i:r) x[i, j]
+  y[j] = max(t, 0.0)
+}"""
+
+
+@each_level
+@pytest.mark.parametrize("text", [PLAIN, TWO, DOUBLE, WHOLE, NARROW])
+def test_sums_over_rows_read_rows_from_one_end_to_the_other(text, target):
+    kernel, rng = verify(parse(text)), np.random.default_rng(0)
+    assert default_schedule(kernel, target).has(Strips)
+    given = [guarded((rng.standard_normal(b.shape) * 9).astype(NUMPY[b.dtype])) for b in kernel.inputs]
+    out = [guarded(np.full(b.shape, 1, NUMPY[b.dtype])) for b in kernel.outputs]
+    Native(code_of(called(kernel), target), target)(*given, *out)
+    assert all(map(untouched, (*given, *out)))
+    for found, wanted in zip(out, interpret(kernel, *given), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-3)
+
+
+@each_level
+def test_sums_over_any_number_of_rows_of_any_length(target):
+    kernel, rng = verify(parse(OF_SIZES)), np.random.default_rng(0)
+    with limits(dict.fromkeys(kernel.symbols, (1, 1 << 40))), hints(dict.fromkeys(kernel.symbols, 1000)):
+        code = open_code(called(kernel), target)
+    assert "slot" in code.text  # where sums wait
+    for rows, columns in ((1, 1), (7, 1000), (8, 1024), (9, 1025), (64, 31), (130, 2100)):
+        x = guarded(rng.standard_normal((rows, columns)).astype(np.float32))
+        out = guarded(np.full(columns, 1, np.float32))
+        Native(at_sizes(code, {"r": rows, "c": columns}), target)(x, out)
+        assert untouched(x) and untouched(out)
+        np.testing.assert_allclose(out, np.maximum(x.sum(0), 0), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("text", [
+    PLAIN.replace("1333", "60"),  # a row is one stretch
+    PLAIN.replace("61", "12"),
+    PLAIN.replace("x: f32[61,1333]", "x: f32[1333,61]").replace("x[i, j]", "x[j, i]"),  # along the rows
+    PLAIN.replace("  y[j]", "  s = sum(i:61) abs((x[i, j] - t))\n  y[j]").replace("= t\n", "= s\n"),
+])  # fmt: skip
+def test_sums_that_are_not_over_long_rows_have_no_strips(text):
+    assert not default_schedule(verify(parse(text)), AVX2).has(Strips)
