@@ -88,6 +88,7 @@ class Units(Emitter):
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arguments += [f"i64 %{name}" for name in self.kernel.symbols]
+        lines = self.constants_in_memory(self.written)
         arrays = self.on_the_stack()
         for array, element, length in self.scratch.values():
             arrays.append(f"  {array} = alloca [{length} x {element}], align 64")
@@ -95,7 +96,7 @@ class Units(Emitter):
         header = f"define {linkage}void @{name or symbol(self.kernel)}({given}) {self.attributes} {{"
         intrinsic = self.target.platform.fence if self.schedule.has(Stream) else ""
         fence = [f"  {self.call(intrinsic, 'void', [])}"] if intrinsic else []
-        return "\n".join([header, "entry:", *arrays, *self.written, *fence, "  ret void", "}"])
+        return "\n".join([header, "entry:", *arrays, *lines, *fence, "  ret void", "}"])
 
     # ---- a unit
     def unit(self, number: Int) -> None:
