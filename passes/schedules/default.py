@@ -19,7 +19,7 @@ from ..kernels.product import Product, products
 from .steps import CHUNK, Block, Keep, Scalar, Schedule, Step, Stream, Strips, Tile, Vectorise, tiles, unrolls
 from .target import Target
 
-ROWS, COLUMNS = 8, 256  # of a strip of sums over rows; 1,024 columns are no better, and fewer units
+ROWS, COLUMNS = 16, 256  # of a strip of sums over rows; 1,024 columns are no better, and fewer units
 STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
 MOST_TAPS = 5  # of a window, along a side
 USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
@@ -99,7 +99,7 @@ def _block(kernel: Kernel, vector: str, size: int) -> list[Block]:
 
 
 def _strips(kernel: Kernel, vector: str, width: int) -> list[Step]:
-    """Sums over rows that are longer than `width` columns: rows by the eight, each a stretch of COLUMNS.
+    """Sums over rows that are longer than `width` columns: ROWS at a time, each a stretch of COLUMNS.
 
     Whole sums of a few columns at a time come to another page with each row: 1024 x 1024 take 105 us in
     place of 76, 4096 x 8192 10.3 ms in place of 6.7 (EPYC "Zen 4" with AVX2, one thread, 2026-11-30).
@@ -119,11 +119,11 @@ def _strips(kernel: Kernel, vector: str, width: int) -> list[Step]:
         or not is_one_pass
         or any(kernel.dtypes[name] == "bool" for name in known)
         or not any(offset.coefficient(vector) == 1 and offset.coefficient(summed) for offset in offsets)
-        or not 2 * width <= COLUMNS <= _size(kernel, vector)
+        or not 2 * width <= min(COLUMNS, _size(kernel, vector))
         or _size(kernel, summed) < 2 * ROWS
     ):
         return []
-    return [Block(vector, COLUMNS // width * width), Strips(summed, ROWS)]
+    return [Block(vector, min(COLUMNS, _size(kernel, vector)) // width * width), Strips(summed, ROWS)]
 
 
 def _streams(kernel: Kernel, vector: str) -> bool:
