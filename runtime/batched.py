@@ -361,7 +361,7 @@ def vmap(
     if chunk_size is not None and (
         isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1
     ):
-        raise ArgumentValueError(f"vmap(chunk_size): must be a positive int or None, not {chunk_size!r}")
+        raise ArgumentValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size!r})")
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         prefix = tuple(in_dims) if isinstance(in_dims, list) else in_dims
@@ -421,8 +421,8 @@ def drawn(name: str, operands: tuple, attrs: dict[str, Any], reserve: Callable[[
         return NotImplemented
     if any(level.randomness == "error" for level in batches):
         raise TransformError(
-            f"{name.removeprefix('random_')}: draws random numbers inside of vmap, which was not "
-            "told whether each example gets its own",
+            f"{name.removeprefix('random_')}: called random operation while in randomness error mode: vmap "
+            "was not told whether each example gets numbers of its own",
             'pass randomness="different" or randomness="same" to vmap',
         )
     own = [level for level in batches if level.randomness == "different"]

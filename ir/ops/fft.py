@@ -186,7 +186,7 @@ def _length(op: str, n: Any) -> int:
         raise ArgumentError(f"{op}: a size must be an int, not {type(n).__name__}")
     n = n.__index__()
     if n < 1:
-        raise ArgumentValueError(f"{op}: of {n} points there is no transform")
+        raise ArgumentValueError(f"{op}: Invalid number of data points ({n}) specified")
     return n
 
 
@@ -220,7 +220,7 @@ def _over(op: str, input: Any, s: Any, dim: Any) -> tuple[list[int | None], tupl
     else:
         dims = tuple(_dim(op, d, input) for d in _listed(op, "dim", dim))
         if len(set(dims)) < len(dims):
-            raise ArgumentValueError(f"{op}: a dimension appears twice in {dim}")
+            raise ArgumentValueError(f"{op}: dims must be unique, not {dim}")
     if s is not None and len(s) != len(dims):
         raise ArgumentValueError(f"{op}: {len(s)} sizes for {len(dims)} dimensions")
     sizes: list[int | None]
