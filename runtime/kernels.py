@@ -61,7 +61,8 @@ DEAR = {
     "erfinv": 175, "lgamma": 108, "digamma": 33, "erfc": 21, "softplus": 9,
     "binary_cross_entropy_elements": 8, "floor_divide": 7, "mish": 7, "atan2": 6, "random_dropout": 6,
     "trigamma": 6, "expm1": 5, "log1p": 5, "logsigmoid": 5, "special_xlog1py": 5, "gelu": 4, "erf": 3,
-    "log10": 3,
+    "log10": 3, "max_pool1d": 8, "max_pool2d": 8, "max_pool3d": 8, "avg_pool1d": 4, "avg_pool2d": 4,
+    "avg_pool3d": 4,
 }  # fmt: skip
 # Small arrays: NumPy's time is that of its calls, half a microsecond each, and native code takes one call.
 CALLS = 1_000  # of a small kind, until it is thought of
@@ -674,8 +675,11 @@ class Counted:
                 return
             self.due = COMPILE
             if self.draft is None:
-                make = load(f"{__package__}.compile_op").Draft
-                self.draft = make(large.what, large.types, self.layout, large.written)
+                compile_op = load(f"{__package__}.compile_op")
+                self.draft = compile_op.Draft(large.what, large.types, self.layout, large.written)
+                if isinstance(large.what, Forward):  # by more than its elements, now that a guess is cheap
+                    calls = compile_op.numpy_calls(large.what.op, large.types, large.what.attrs)
+                    self.size = max(self.size, CALL * calls)
             if WHEN == AT_ONCE or self.seen >= COMPILE or self.draft.is_cached:
                 execute = self.draft.executable()
                 self.run, self.draft = self.adapted(execute), None

@@ -104,15 +104,11 @@ def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarra
     # One copy puts each element of the windows in a row of its own, so that all else runs over whole rows.
     taps = np.moveaxis(window.view(x, places, least), (0, 1), (n, n + 1))
     taps = taps.reshape(prod(window.kernel), prod(taps.shape[n:]))
-    out, best = taps[0].copy(), np.zeros(taps.shape[1], np.int32)
-    for i in range(1, len(taps)):
-        greater = taps[i] > out
-        if nans:
-            greater |= (taps[i] != taps[i]) & (out == out)
-        np.maximum(out, taps[i], out=out)
-        np.maximum(
-            best, greater * np.int32(i), out=best
-        )  # without a branch: which is greater is hard to foretell
+    if prod(places) < len(taps):
+        best = taps.argmax(0)
+        out = np.take_along_axis(taps, best[None], 0)[0]
+    else:
+        out, best = _greatest(taps, nans)
     shape = x.shape[:2] + places
     best = best.reshape(shape)
     starts = [
@@ -126,6 +122,19 @@ def max_windows(x: np.ndarray, window: Window, places: tuple) -> tuple[np.ndarra
     every = zip(steps, starts, window.dilation, strict=True)
     index = [np.maximum(step.take(best) + start, start % d) for step, start, d in every]
     return out.reshape(shape), flat(index, sizes)
+
+
+def _greatest(taps: np.ndarray, nans: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The greatest of each column and its row, a whole row at a time."""
+    out, best = taps[0].copy(), np.zeros(taps.shape[1], np.int32)
+    for i in range(1, len(taps)):
+        greater = taps[i] > out
+        if nans:
+            greater |= (taps[i] != taps[i]) & (out == out)
+        np.maximum(out, taps[i], out=out)
+        # without a branch: which is greater is hard to foretell
+        np.maximum(best, greater * np.int32(i), out=best)
+    return out, best
 
 
 def make_max_pool(n: int, returned: bool) -> Op:
@@ -194,6 +203,7 @@ def max_samples(n: int):
     def samples():
         yield sample(Operand((2, 2, *x), distinct=True), kernel_size=2)
         yield sample(Operand((0, 2, *x)), kernel_size=2)
+        yield sample(Operand((2, 3, *x), distinct=True), kernel_size=x)
         yield sample(Operand((2, *x), distinct=True), kernel_size=3, stride=1, padding=1, ceil_mode=True)
         if n < 3:
             yield sample(Operand((1, 2, *x), distinct=True), kernel_size=2, stride=3, dilation=2, padding=1)

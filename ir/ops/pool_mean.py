@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -124,9 +125,12 @@ def make_avg_pool(n: int) -> Op:
         places = pool_places(op, x.shape[2:], window, ceil_mode)
         inner = within(window, x.shape[2:])
         taps = inner.view(x, places)
-        out = np.zeros(x.shape[:2] + places, x.dtype)
-        for tap in product(*map(range, inner.kernel)):
-            out += taps[(slice(None), slice(None), *tap)]
+        if prod(places) < prod(inner.kernel):
+            out = np.add.reduce(taps, axis=tuple(range(2, 2 + n)), dtype=x.dtype)
+        else:  # whole rows of windows at a time
+            out = np.zeros(x.shape[:2] + places, x.dtype)
+            for tap in product(*map(range, inner.kernel)):
+                out += taps[(slice(None), slice(None), *tap)]
         for factor in divisors(x.shape[2:], places, window, count_include_pad, divisor_override):
             out = divided(out, factor)
         return out if input.ndim == n + 2 else out[0]
@@ -161,6 +165,7 @@ def make_avg_pool(n: int) -> Op:
         samples=lambda: [
             sample((2, 2, *x), kernel_size=2),
             sample((0, 2, *x), kernel_size=2),
+            sample((2, 3, *x), kernel_size=x),
             sample((2, *x), kernel_size=3, stride=2, padding=1, ceil_mode=True),
             sample((1, 1, *x), kernel_size=3, stride=2, padding=1, count_include_pad=False),
             sample((1, 1, *x), kernel_size=2, stride=1, divisor_override=3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,12 @@ class Window(NamedTuple):
             for n, o, r, s, (p, _), d in zip(sizes, places, *self, strict=True)
         )
         x = np.zeros(taps.shape[:2] + ends, taps.dtype)
-        if taps.size:
+        if taps.size and prod(places) < prod(self.kernel):  # a window at a time
+            for place in product(*map(range, places)):
+                every = zip(place, self.kernel, self.stride, self.dilation, strict=True)
+                covered = tuple(slice(o * s, o * s + (r - 1) * d + 1, d) for o, r, s, d in every)
+                x[(..., *covered)] += taps[(..., *place)]
+        elif taps.size:
             for tap in product(*map(range, self.kernel)):
                 every = zip(tap, places, self.stride, self.dilation, strict=True)
                 covered = tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, o, s, d in every)

@@ -274,6 +274,13 @@ def magnitude(x: np.ndarray) -> np.ndarray:
     return np.abs(np.nan_to_num(np.asarray(x, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
 
 
+def held(exact: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Exact numbers, but for those beyond what a dtype holds: infinities."""
+    with np.errstate(over="ignore"):
+        beyond = np.isinf(exact.astype(dtype).astype(np.float64))
+    return np.where(beyond, np.copysign(np.inf, exact), exact)
+
+
 def assert_near(found: np.ndarray, wanted: np.ndarray, tolerance: Any, what: str) -> None:
     """Fail with the worst element, unless all lie within the tolerance and NaN and inf at the same places."""
     assert np.shape(found) == np.shape(wanted), f"{what}: shape {np.shape(found)}, not {np.shape(wanted)}"

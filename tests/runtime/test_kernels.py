@@ -20,7 +20,18 @@ from lamina.runtime.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))  # the records' samples as arrays
 from checks import taken
-from harness import EPS, LAYOUTS, assert_near, bound, cases, cotangents_for, gradients, needs_of, saved_of
+from harness import (
+    EPS,
+    LAYOUTS,
+    assert_near,
+    bound,
+    cases,
+    cotangents_for,
+    gradients,
+    held,
+    needs_of,
+    saved_of,
+)
 
 LOWERED = sorted(
     name
@@ -58,8 +69,9 @@ def agrees(case) -> bool:
     for name, got, want, y, limit in names:
         assert type(got) is np.ndarray and got.dtype == want.dtype, f"{case}: {name} is {got.dtype}"
         if want.dtype.kind in "iub":
-            limit = 0.0
-            y = want
+            limit, y = 0.0, want
+        else:
+            y = held(y, want.dtype)
         assert_near(got, y, limit, f"{case}: {name}")
         if (
             case.op.traits.elementwise and case.op.name != "copy"
