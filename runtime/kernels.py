@@ -557,8 +557,8 @@ class Large:
     """
 
     __slots__ = (
-        "what", "types", "outputs", "reference", "written", "keeps", "copies", "dense", "layouts", "direct",
-        "plans", "calls", "several",
+        "what", "types", "outputs", "reference", "written", "keeps", "copies", "dense", "layouts", "strides",
+        "direct", "plans", "calls", "several",
     )  # fmt: skip
 
     def __init__(
@@ -576,6 +576,7 @@ class Large:
         self.keeps = forward and op.traits.elementwise and what.attrs.get("order") != "C"
         self.copies = not written and op.reference not in PLAIN and not op.traits.movement
         self.layouts: dict[Layout, Counted] = {}
+        self.strides: dict[tuple, Callable] = {}  # what runs arrays with them
         self.several = outputs > 1 or not forward
         self.direct: Callable | None = None
         self.plans: WeakSet[Plan] = WeakSet()
@@ -590,15 +591,26 @@ class Large:
 
     def laid_out(self, arrays: Arrays) -> Any:
         """The same where an operand's elements do not lie in the order of its dims."""
-        found = None if self.written else layout_of(arrays, self.keeps, self.copies)
+        strides = tuple([None if x is None else x.strides for x in arrays])
+        run = self.strides.get(strides)
+        if run is None:
+            if len(self.strides) >= LIMIT:
+                self.strides.clear()
+            run = self.strides[strides] = self.run_of(arrays)
+        return run(*arrays)
+
+    def run_of(self, arrays: Arrays) -> Callable:
+        """What runs arrays in this layout."""
+        always = self.what.op.inner is not None  # much is done with each element
+        found = None if self.written else layout_of(arrays, self.keeps, self.copies, always)
         if found is None:
-            return self.reference(*arrays)
+            return self.reference
         counted = self.layouts.get(found)
         if counted is None:
             if len(self.layouts) >= LIMIT:
                 self.layouts.clear()
             counted = self.layouts[found] = Counted(self, found, kind_of(self.what, self.types, found))
-        return counted.run(*arrays)
+        return lambda *arrays: counted.run(*arrays)
 
     def changes_over(self, direct: Callable | None) -> None:
         """Let that be what runs its plans on dense arrays, if it is anything."""

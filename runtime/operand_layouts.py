@@ -48,11 +48,11 @@ def dense_order(x: np.ndarray) -> Order | None:
     return order if x.transpose(order).flags.c_contiguous else None
 
 
-def layout_of(arrays: Arrays, keeps: bool, copies: bool) -> Layout | None:
+def layout_of(arrays: Arrays, keeps: bool, copies: bool, always: bool = False) -> Layout | None:
     """The layout of operands, or None for one that is left to NumPy.
 
     keeps: the results are to have the operands' order, if they share one.  copies: slices of rows are dense
-    after a copy, which is worth its while.
+    after a copy, which is worth its while.  always: so is a copy of whatever is dense in no order.
     """
     single = tuple(map(repeated, arrays))
     arrays = [x if x is None else once(x, dims) for x, dims in zip(arrays, single, strict=True)]
@@ -61,7 +61,7 @@ def layout_of(arrays: Arrays, keeps: bool, copies: bool) -> Layout | None:
         order = None
         if x is not None and not x.flags.c_contiguous:
             order = dense_order(x)
-            if order is None and not (copies and list(x.strides) == sorted(x.strides)[::-1]):
+            if order is None and not (always or copies and list(x.strides) == sorted(x.strides)[::-1]):
                 return None
         orders.append(order)
     kept = next((order for order in orders if order is not None), None) if keeps else None

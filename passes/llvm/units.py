@@ -88,7 +88,7 @@ class Units(Emitter):
         shared = {b.inplace for b in self.kernel.outputs} | {b.name for b in self.kernel.outputs if b.inplace}
         arguments = [f"ptr {'' if name in shared else 'noalias '}%{name}.ptr" for name in self.kernel.buffers]
         arguments += [f"i64 %{name}" for name in self.kernel.symbols]
-        lines = self.constants_in_memory(self.written)
+        lines = self.constants_in_memory(self.written, self.target.registers)
         arrays = self.on_the_stack()
         for array, element, length in self.scratch.values():
             arrays.append(f"  {array} = alloca [{length} x {element}], align 64")

@@ -273,16 +273,16 @@ class Writer:
         held = [(slot, f"{kind} {n}") for (kind, n), slot in self.slots.items() if isinstance(n, str)]
         return [*places, *(f"  store {value}, ptr {slot}, align 64" for slot, value in held)]
 
-    def constants_in_memory(self, lines: list[str]) -> list[str]:
-        """The lines, in which fused multiplications read constants from the stack, if all are more than
-        registers hold.
+    def constants_in_memory(self, lines: list[str], registers: int) -> list[str]:
+        """The lines, in which fused multiplications read constants from the stack, if all are more than so
+        many registers hold.
 
         LLVM broadcasts each again before its use, into registers that other vectors are computed in
         meanwhile: gelu of 65,536 takes 94 us in place of 79, erfinv 149 in place of 122; of what needs fewer
         constants softmax is quicker as it is (AVX2, EPYC "Zen 4", one thread, 2026-11-30).
         """
         every = {at for line in lines if SPLAT in line for at in SPLATS.findall(line)}
-        if len(every) <= self.target.registers - 2:  # two are for what is computed
+        if len(every) <= registers - 2:  # two are for what is computed
             return lines
         made: list[str] = []
         for line in lines:
