@@ -35,10 +35,12 @@ HELD = 256  # elements of a result up to which it is held
 
 def factory(op: Op) -> Callable:
     """The public function of such an op, which takes `requires_grad` besides."""
-    run = eager(op)
+    run, needs_no_device = eager(op), bool(op.operands)
 
     @functools.wraps(run)
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
+        if not OPEN and not kwargs and requires_grad is False and (needs_no_device or not CHANGED):
+            return run(*args)
         layout = None
         if OPEN:
             given = {**kwargs, "requires_grad": True} if requires_grad else kwargs
@@ -86,7 +88,7 @@ def _holding(make: Callable) -> Callable:
         if OPEN or (CHANGED and (local.watched or local.inference or local.device is not None)):
             return make(*args, **kwargs)
         values = (*args, *kwargs.values()) if kwargs else args
-        key: tuple | None = (values, *map(type, values), *kwargs)
+        key: tuple | None = (values, *map(type, values), *kwargs) if kwargs else (args, *map(type, args))
         try:
             known = held.get(key)
         except TypeError:  # a list, say; what is made of it may fail, and is not to tell of this

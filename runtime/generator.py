@@ -8,6 +8,7 @@ compute them.
 from __future__ import annotations
 
 import os
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -20,21 +21,14 @@ from . import modes
 from .tensor import Tensor, wrap
 
 _STATE = type_of(int64, (2,))
+frombuffer, _packed, _WORD = np.frombuffer, Struct("=QQ").pack, np.dtype(np.int64)
 _MASK = (1 << 64) - 1
 _lock = fork_safe_lock()  # one for all generators, so that they can be pickled and copied
 
 
-def _signed(value: int) -> int:
-    """The 64 bits of `value` as a signed integer."""
-    value &= _MASK
-    return value - (1 << 64) if value >> 63 else value
-
-
 def state_array(seed: int, offset: int) -> np.ndarray:
-    """The state operand of a random op: [seed, offset], their 64 bits each."""
-    if seed >> 63 or offset >> 63:
-        seed, offset = _signed(seed), _signed(offset)
-    return np.array((seed, offset), np.int64)
+    """The state operand of a random op: [seed, offset], their 64 bits each.  It is read-only."""
+    return frombuffer(_packed(seed, offset), _WORD)
 
 
 # A state for those who only ask what a draw would be.
@@ -104,13 +98,17 @@ class Generator:
 
     def reserve(self, counters: int) -> Tensor:
         """Take the next `counters` Philox counters; return the state operand [seed, offset] of random ops."""
-        with _lock:
-            seed, offset = self._seed, self._offset
-            self._offset = (offset + counters) & _MASK
-        state = wrap(state_array(seed, offset), _STATE)
+        state = wrap(self.taken(counters), _STATE)
         if modes.CHANGED:
             modes.tell("drawn", self, counters, state)
         return state
+
+    def taken(self, counters: int) -> np.ndarray:
+        """The same for who knows that nobody hears of it: the state operand's array."""
+        with _lock:
+            seed, offset = self._seed, self._offset
+            self._offset = (offset + counters) & _MASK
+        return state_array(seed, offset)
 
     def position(self) -> tuple[int, int]:
         """Seed and offset."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,20 @@ from ..ir.op import COMPOSITES, REGISTRY
 from ..ir.ops.create import fits
 from ..ir.ops.getitem import as_tuple, split_index
 from ..ir.types import CPU, type_of
-from . import modes, ops
+from . import changes, modes, ops
 from .calls import eager
+from .changes import numbers
 from .dispatch import known_plan, lift, run
 from .history import record, storage_of
 from .inplace import inplace, is_plain
 from .meta import NoValues
-from .on_device import OnDevice, on_host
+from .modes import CHANGED
+from .on_device import on_host
 from .overriding import OPEN, UNSERVED, answered
 from .places import here
 from .plan import Plan, memo, remember
 from .refusal import refusing
-from .storage import Inferred
+from .storage import ALONE, Inferred
 from .tensor import Parameter, Tensor, tensor_of, wrap
 
 
@@ -171,14 +174,15 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
 def _assigned(self: Tensor, index: Any, value: Tensor) -> bool:
     """Assign as NumPy does, which it does alike for what is tested here; say whether it was done."""
     data, given = self._data, value._data
-    if value._meta.dtype is not self._meta.dtype or given.base is not None or type(data) is OnDevice:
+    if type(data) is not np.ndarray or type(given) is not np.ndarray:
         return False
-    flags = data.flags
-    if not flags.c_contiguous or not flags.writeable:
+    if value._meta.dtype is not self._meta.dtype or given.base is not None or not data.flags.carray:
         return False
     if type(index) is Tensor:
         kind = index._meta
-        if data.base is not None or given is data or not is_plain(index):
+        if data.base is not None or given is data or type(index._data) is not np.ndarray:
+            return False
+        if (CHANGED or not index._edge is index._view is None) and not is_plain(index):
             return False
         if kind.dtype is dtypes.bool_:
             if kind.shape != self._meta.shape or value._meta.ndim:
@@ -200,10 +204,14 @@ def _assigned(self: Tensor, index: Any, value: Tensor) -> bool:
             part = data[(*index, ...) if type(index) is tuple else (index, ...)]
         except IndexError:
             return False
-        if part.shape != given.shape and given.ndim:
+        if given.ndim and part.shape != given.shape:
             return False
         part[...] = given
-    storage_of(self).written(("copy_", here()))
+    store = self._storage or storage_of(self)
+    store.version += 1
+    if getrefcount(store) > ALONE:
+        store.writer = "copy_", here()
+    changes.contents = next(numbers)
     return True
 
 
@@ -214,16 +222,24 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write `value`, broadcast and cast, into part of the tensor."""
     if OPEN and (found := answered(setitem, (self, index, value), {})) is not UNSERVED:
         return found
-    if not isinstance(value, Tensor):
-        if isinstance(value, (int, float, complex)):
+    if type(value) is not Tensor and not isinstance(value, Tensor):
+        if type(value) is float and value in self._meta.scalars:
+            value = self._meta.scalars[value]
+        elif isinstance(value, (int, float, complex)):
             if isinstance(value, complex) or not self._meta.dtype.inexact:
                 fits("x[index] = value", value, self._meta.dtype)
             value = lift(self._meta, value)
         else:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
     kind = type(index)
-    if is_plain(self) and is_plain(value) and _assigned(self, index, value):
-        return
+    plain = not CHANGED and type(self) is type(value) is Tensor
+    if (
+        plain
+        and self._edge is self._view is value._edge is value._view is None
+        or (is_plain(self) and is_plain(value))
+    ):
+        if _assigned(self, index, value):
+            return
     if (kind is int and self._meta.ndim) or kind is slice or kind is tuple:
         try:
             part = _basic_index(self, index if kind is int else _basic_key(index))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from sys import _getframe
+from itertools import zip_longest
+from sys import getrefcount
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..ir.types import CPU, Type
 from ..ir.views import MAPS
 from . import below, changes, modes
 from .below import Asked
-from .calls import eager, general
+from .calls import UNSAID, general
 from .changes import advance_objects, numbers
 from .compound import NoArray, written
 from .dispatch import bound, describe, known_plan, lift, lifted, plan_for, refuse
@@ -29,12 +30,13 @@ from .graph import Edge, Leaf, Node, Port
 from .history import node_of, storage_of
 from .levels import level_of, write_through
 from .meta import NoValues
+from .modes import CHANGED, local
 from .on_device import OnDevice, on_host, streamed
 from .on_device import eager as eager_on_device
 from .overriding import OPEN, of_foreign
-from .places import USERS, here
+from .places import here
 from .plan import OUTPUT, Plan, memo, remember, writer_of
-from .storage import Storage
+from .storage import ALONE, Literal, Storage
 from .tensor import OPERANDS, Parameter, Tensor, derivation, keep_retained, wrap
 
 multiply = np.multiply
@@ -149,8 +151,7 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
             if x._view is not None and root(x)._node is not None:
                 return _overwrite_watched(op, plan, operands)
         data = x._data
-        flags = data.flags
-        if plan.out is not x._meta or not flags.c_contiguous or not flags.writeable:
+        if plan.out is not x._meta or not data.flags.carray:
             return _overwrite_watched(op, plan, operands)
         writer = plan.writer
         if writer is None:
@@ -165,7 +166,7 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
         store = x._storage
         if store is None:
             store = x._storage = Storage()
-        store.written((op.name + "_", here()))
+        store.written((op.name + "_", here()) if getrefcount(store) > ALONE else None)
         return x
     except NoArray:
         return written(op, operands, plan.attrs)
@@ -370,92 +371,124 @@ below.writes.append(write)
 
 def inplace(op: Op, spelled: bool = False) -> Callable:
     """The method name_ of an op; spelled: Python's operator, which leaves foreign operands to their class."""
-    if len(op.operands) == 2 and not op.variadic and not op.traits.mutates:
-        apply = _pairwise(op, spelled)
-    else:
-        apply = general(op, overwrite)
+    short = 0 < len(op.operands) <= 3 and not op.variadic and not op.traits.mutates
+    apply = _shortly(op, spelled) if short else general(op, overwrite)
     apply.__name__ = apply.__qualname__ = op.name + "_"
     apply.__doc__ = f"Write the result of `{op.name}` into this tensor.\n\n{op.__doc__ or ''}"
     return apply
 
 
-def _pairwise(op: Op, spelled: bool = False) -> Callable:
-    """The same for an op of two operands, written out for those that have no history and are no views."""
+_ABSENT = wrap(cast(Any, None), cast(Any, None))  # stands for an operand that there is none of
+_TOLD = frozenset((float, int, str, type(None)))
+_GIVEN = _TOLD | {Tensor, type(UNSAID)}
+
+
+def _shortly(op: Op, spelled: bool) -> Callable:
+    """The same for up to three operands, written out for those that have no history and are no views."""
     slow, name, number = general(op, overwrite, lambda: apply), op.name + "_", op.number
-    compares = op.traits.compares
-    plans: dict[tuple[Type, Type], tuple[Plan, Callable]] = memo()
-    scaled, takes_alpha = eager(REGISTRY["mul"]), op.name in ("add", "sub")
+    count, compares, takes_alpha = len(op.operands), op.traits.compares, op.name in ("add", "sub")
+    # By types and numbers: the plan; what of NumPy's computes in place, or what writes, without either what
+    # the kernel makes is copied; and the operands behind the first that are none of the call's.
+    plans: dict[tuple, tuple] = memo()
 
-    def miss(x, y):
-        operands, attrs = bound(op, (x, y), {})
-        if operands[0] is not x or operands[1] is not y:
+    def miss(key, given, kwargs):
+        scale = kwargs.get("alpha") if takes_alpha else None
+        if scale is not None:  # by which bind multiplies
+            d = given[0]._meta.dtype
+            if d.category != "float" or d.compute is not d or given[1]._meta.dtype is not d:
+                return None
+            kwargs = {}
+        operands, attrs = bound(op, given, kwargs)
+        if operands[0] is not given[0]:
             return None
+        operands, others = lifted(op, operands), []
+        for o, own in zip_longest(operands, given):
+            if o is not own and (type(own) is Tensor or (o is not None and type(o._storage) is not Literal)):
+                return None  # computed of the arguments, or read from one
+            others.append(_ABSENT if o is None else None if o is own else o)
         plan = known_plan(op, operands, attrs)
-        if plan.out is not x._meta or plan.out.device is not CPU:
+        if plan.out is not given[0]._meta or any([t is not None and t.device is not CPU for t in plan.types]):
             return None
-        return remember(plans, (x._meta, y._meta), (plan, writer_of(plan)))
+        ufunc = plan.kernel if type(plan.kernel) is np.ufunc and count < 3 else None
+        writer = op.write and writer_of(plan)
+        if scale is not None:
+            sum_of, factor, ufunc = ufunc, lift(given[0]._meta, scale)._data, None
+            writer = lambda first, other: sum_of(first, multiply(other, factor), first)  # noqa: E731
+        if ufunc is np.maximum or ufunc is np.minimum:  # of which NumPy wants the written array by name
+            ufunc = None
+        return remember(plans, key, (plan, ufunc, writer, *[*others, _ABSENT, _ABSENT][1:3]))
 
-    def apply(*args, **kwargs):
-        if OPEN or len(args) != 2:
-            if spelled and not isinstance(args[1], OPERANDS):
-                return of_foreign(apply, args)
-            return slow(*args, **kwargs)
-        x, y = args
-        m = x._meta if type(x) in OWN else None
-        scale = None
-        if kwargs:
-            alpha = kwargs.get("alpha") if takes_alpha and len(kwargs) == 1 else None
-            if type(alpha) is not float or type(y) is not Tensor or m is None or m.dtype.category != "float":
-                return slow(*args, **kwargs)
-            if y._meta.dtype is not m.dtype or m.dtype.compute is not m.dtype:
-                return slow(*args, **kwargs)
-            scale = lift(m, alpha)
-        if type(y) is Tensor:
-            p = y._meta
-        elif m is not None and (type(y) is float or type(y) is int):
-            if number is not None:
-                number(m, y)
-            known = (m.compared if compares else m.scalars).get(y)
-            y = known if known is not None else lift(m, y, compares)
-            p = y._meta
-        else:
-            if spelled and not isinstance(y, OPERANDS):
-                return of_foreign(apply, args)
-            return slow(*args)
-        found = plans.get((m, p))
-        if found is None:
-            found = miss(x, y) if m is not None else None
+    def apply(x=UNSAID, y=UNSAID, z=UNSAID, /, *rest, **kwargs):
+        kind, a, b, key, records = type(x), y, z, None, True
+        if CHANGED:
+            records = local.records
+        if OPEN or rest or (kind is not Tensor and kind is not Parameter) or (CHANGED and local.watched):
+            pass
+        elif z is UNSAID and count == 2 and not kwargs:
+            if type(y) is Tensor:
+                key = x._meta, y._meta
+            elif type(y) is float or type(y) is int:
+                m = x._meta
+                if number is not None:
+                    number(m, y)
+                a = (m.compared if compares else m.scalars).get(y)
+                if a is None:
+                    a = lift(m, y, compares)
+                key = m, a._meta
+        elif takes_alpha:
+            alpha = kwargs.get("alpha")
+            if type(alpha) is float and len(kwargs) == 1 and type(y) is Tensor and z is UNSAID:
+                key = x._meta, y._meta, alpha or repr(alpha)  # 0.0 == -0.0
+        elif type(y) in _GIVEN and type(z) in _GIVEN and (count == 3 or z is UNSAID):
+            s, t = type(y), type(z)
+            p, q = y._meta if s is Tensor else y or repr(y), z._meta if t is Tensor else z or repr(z)
+            key = x._meta, s, t, p, q  # 1 == 1.0
+            for word, value in kwargs.items():
+                if type(value) not in _TOLD:
+                    key = None
+                    break
+                key += word, type(value), value or repr(value)
+        found = None
+        if key is not None:
+            found = plans.get(key)
             if found is None:
-                return slow(*args, **kwargs)
-        records = True
-        if modes.CHANGED:
-            mine = modes.local
-            if mine.watched:
-                return slow(*args, **kwargs)
-            records = mine.records
-        plan, writer = found
-        if records and not (x._edge is x._view is y._edge is y._view is None):
-            return overwrite(op, plan, (x, y if scale is None else scaled(y, alpha)))
+                found = miss(key, [o for o in (x, a, b) if o is not UNSAID], kwargs)
+        if found is None:
+            given = (*[o for o in (x, y, z) if o is not UNSAID], *rest)
+            if spelled and not isinstance(y, OPERANDS):
+                return of_foreign(apply, given)
+            return slow(*given, **kwargs)
+        plan, ufunc, writer, first, second = found
+        if first is not None:
+            a = first
+        if second is not None:
+            b = second
         data = x._data
-        flags = data.flags
-        if not flags.c_contiguous or not flags.writeable:
-            return overwrite(op, plan, (x, y if scale is None else scaled(y, alpha)))
+        bare = x._edge is x._view is a._edge is a._view is b._edge is b._view is None
+        if (records and not bare) or not data.flags.carray:
+            if kwargs:
+                return slow(x, *[o for o in (y, z) if o is not UNSAID], **kwargs)
+            return overwrite(op, plan, tuple([None if o is _ABSENT else o for o in (x, a, b)[:count]]))
         try:
-            writer(data, y._data if scale is None else multiply(y._data, scale._data))
-        except NoArray:
-            return written(op, (x, y if scale is None else scaled(y, alpha)), plan.attrs)
+            if ufunc is not None:
+                ufunc(data, a._data, data) if count == 2 else ufunc(data, data)
+            elif count == 2:
+                if writer is not None:
+                    writer(data, a._data)
+                else:
+                    data[...] = plan.kernel(data, a._data)
+            elif writer is not None:
+                writer(data, a._data, b._data) if count == 3 else writer(data)
+            else:
+                data[...] = plan.kernel(data, a._data, b._data) if count == 3 else plan.kernel(data)
         except Exception as error:
-            refuse(error, op, (x, y), plan.attrs)
+            refuse(error, op, (x, a, b)[:count], plan.attrs)
         store = x._storage
         if store is None:
             store = x._storage = Storage()
-        try:
-            frame = _getframe(1)
-        except ValueError:  # called by C, as at exit
-            frame = _getframe(0)
-        code = frame.f_code
         store.version += 1
-        store.writer = (name, (code, frame.f_lasti) if code.co_filename in USERS else here(frame))
+        if getrefcount(store) > ALONE:
+            store.writer = name, here()
         changes.contents = next(numbers)
         return x
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from itertools import count
 from math import prod
+from sys import getrefcount
 from types import FunctionType
 from typing import Any
 
@@ -19,20 +20,24 @@ from ..ir.errors import ArgumentError, DTypeError, GradError, ShapeError
 from ..ir.op import COMPOSITES, REGISTRY, Op, on_entry
 from ..ir.types import RANK
 from ..ir.warned import warn
-from . import autograd, conversion, copying, indexing, modes, ops, shared_memory
+from . import autograd, changes, conversion, copying, indexing, modes, ops, shared_memory
 from .calls import EAGER, eager, operator
-from .changes import advance_objects
+from .changes import advance_objects, numbers
 from .copying import _restored, _restored_nowhere  # noqa: F401 - earlier pickles name them here
 from .dispatch import INSTEAD, lift
 from .graph import hooks_of
 from .history import storage_of
 from .inplace import inplace, is_plain, reshaped_in_place
 from .levels import Transformed
+from .modes import CHANGED
 from .overriding import OPEN, UNSERVED, answered
 from .places import here
 from .refusal import refusing
 from .resolved import resolved
+from .storage import ALONE
 from .tensor import Retained, Tensor, retained, tensor_of
+
+ndarray = np.ndarray
 
 
 # ---- ops and operators -------------------------------------------------------------------------------------
@@ -179,14 +184,18 @@ def _fill(self: Tensor, value: Any) -> Tensor:
 
 def _fill_plain(self: Tensor, value: float) -> bool:
     """Fill a tensor that is no more than its memory, with 0 or, of floats, any number; say whether."""
-    if OPEN or not is_plain(self):
-        return False
+    if CHANGED or OPEN or type(self) is not Tensor or not self._edge is self._view is None:
+        if OPEN or not is_plain(self):
+            return False
     data = self._data
-    flags, kind = data.flags, data.dtype.kind
-    if not flags.c_contiguous or not flags.writeable or (kind != "f" and (value or kind not in "iub")):
+    if type(data) is not ndarray or not data.flags.carray or (value and data.dtype.kind != "f"):
         return False
     data.fill(value)
-    storage_of(self).written(("fill_", here()))
+    store = self._storage or storage_of(self)
+    store.version += 1
+    if getrefcount(store) > ALONE:
+        store.writer = "fill_", here()
+    changes.contents = next(numbers)
     return True
 
 
@@ -205,11 +214,6 @@ def _filled(input: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
 
 
 INSTEAD["fill"] = _filled
-
-
-def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Write the values of `src`, broadcast and cast, into this tensor."""
-    return _copy_from(self, src)
 
 
 def _write_part(part: Tensor, value: Any) -> None:
@@ -231,7 +235,7 @@ def _written(function: Callable, name: str) -> Callable:
                 f"written: {self._meta}",
                 f"write y = {name}(…) to get a new tensor",
             )
-        return _copy(self, found)
+        return _copy_from(self, found)
 
     apply.__name__ = apply.__qualname__ = name + "_"
     apply.__doc__ = f"Write the result of `{name}` into this tensor.\n\n{function.__doc__ or ''}"
@@ -401,10 +405,10 @@ def install() -> None:
     """Hang everything on `Tensor`; done once, when the runtime is imported."""
     named = {
         "__lamina_op__": staticmethod(apply_op), "__pos__": lambda self: self,
-        "zero_": _zero, "fill_": _fill, "copy_": _copy,
+        "zero_": _zero, "fill_": _fill, "copy_": _copy_from,
         "fill_diagonal_": _fill_diagonal,
         "polygamma": lambda self, n: ops.polygamma(n, self),
-        "polygamma_": lambda self, n: _copy(self, ops.polygamma(n, self)),
+        "polygamma_": lambda self, n: _copy_from(self, ops.polygamma(n, self)),
         "where": _where, "backward": _backward,
         "register_hook": _register_hook, "retain_grad": _retain_grad,
         "register_post_accumulate_grad_hook": _register_after,

@@ -222,9 +222,11 @@ def writer_of(plan: Plan) -> Callable:
             return lambda first, other: kernel(first, other, first)
         return lambda first, *others: kernel(first, *others, first)
 
+    if len(plan.outs) > 1:
+        return lambda first, *others: np.copyto(first, plan.kernel(first, *others)[0])
+
     def write(first: np.ndarray, *others: np.ndarray | None) -> None:
-        found = plan.kernel(first, *others)  # that of now
-        first[...] = found[0] if type(found) is tuple else found
+        first[...] = plan.kernel(first, *others)  # that of now
 
     return write
 

@@ -45,7 +45,7 @@ from .meta import META
 from .modes import CHANGED
 from .plan import Plan, memo, remember
 from .refusal import refusing
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 
 def draw(
@@ -141,7 +141,7 @@ def _by_sizes(kind: str, name: str, sizes: tuple) -> Tensor:
     whole = INT.issuperset(map(type, sizes))
     if whole and (known := _plans.get((kind, sizes))) is not None:
         plan, count = known
-        return run(plan.op, plan, (default_generator.reserve(count),))
+        return wrap(plan.kernel(default_generator.taken(count)), plan.out)
     shape = _sizes(name, sizes, None)
     made = _drawn(kind, shape, None, None, None, False, None)
     if whole and (known := _plans.get((kind, None, spelled(shape), "dtype", None))) is not None:

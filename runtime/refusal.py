@@ -222,11 +222,11 @@ def refusing(
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, _without_out(function, name), args, kwargs, out)
         if (
-            takes_out and args and type(args[0]) is not Tensor and _is_lifted(args, lifts)
-        ):  # as operators take it
+            takes_out and args and (lifts or type(args[0]) is np.ndarray) and _is_lifted(args, lifts)
+        ):  # as operators do
             args = (tensor_of(args[0]), *args[1:])
         try:
-            made = function(*args, **kwargs)
+            made = function(*args, **kwargs) if kwargs else function(*args)
             return made if not takes_out or type(made) is Tensor else _of_lamina(name, made, args)
         except Exception as error:
             if (now := as_now(function, args, kwargs)) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
+
 import numpy as np
 
 from ..ir.errors import InplaceError
@@ -30,10 +32,11 @@ class Storage:
     history = 0
     memory: np.ndarray | None = None
 
-    def written(self, writer: tuple[str, Place]) -> None:
-        """Note a write, after it was done."""
+    def written(self, writer: tuple[str, Place] | None) -> None:
+        """Note a write, after it was done; None: one that nobody can ask for, as `ALONE` says."""
         self.version += 1
-        self.writer = writer
+        if writer is not None:
+            self.writer = writer
         changes.contents = next(changes.numbers)
 
     def expose(self) -> None:
@@ -44,6 +47,16 @@ class Storage:
     def marks(self) -> tuple[int, ...]:
         """Counts of which one has moved on after any write, for those who keep what they made of the data."""
         return self.version, self.unseen
+
+
+def _alone(holder: Storage) -> int:
+    store = holder.of = Storage()  # type: ignore[attr-defined]
+    return getrefcount(store)
+
+
+# References to a storage that one tensor alone has, and who writes it: no node that saved it can ever tell of
+# this write, so its line need not be noted, which takes as long as a small write.
+ALONE = _alone(Storage())
 
 
 class Literal(Storage):

@@ -43,13 +43,18 @@ def _write_copy(input: np.ndarray, src: np.ndarray) -> None:
         np.copyto(input, _fitting(src, input), casting="unsafe")
 
 
+def _bind_copy(input: Any, src: Any, non_blocking: bool = False) -> tuple:
+    """The values of `src`, broadcast to the shape and cast to the dtype of `input`.
+
+    Shapes: [...], any that broadcasts to it -> [...].  Raises ShapeError.
+    """
+    return (input, src), {}
+
+
 copy = define(
     "copy",
     complex="analytic",
-    doc="""The values of `src`, broadcast to the shape and cast to the dtype of `input`.
-
-    Shapes: [...], any that broadcasts to it -> [...].  Raises ShapeError.
-    """,
+    bind=_bind_copy,
     operands=("input", "src"),
     attrs=(),
     reference=lambda input, src: np.array(np.broadcast_to(_fitting(src, input), input.shape), input.dtype),

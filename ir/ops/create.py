@@ -371,8 +371,12 @@ def _plain(input: np.ndarray) -> np.ndarray:
     return dense(input.view(np.ndarray))
 
 
-def _like(name: str, value: Number, make: Callable) -> Op:
+def _like(name: str, value: Number, make: Callable, of_sizes: Callable) -> Op:
     """Enter zeros_like, ones_like or empty_like."""
+
+    def quick(types: tuple, attrs: dict) -> Callable:
+        dtype = (attrs["dtype"] or types[0].dtype).numpy
+        return lambda x: of_sizes(x.shape, dtype) if x.flags.c_contiguous else make(_plain(x), dtype)
 
     def bind(input: Any, *, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
         return (input,), _like_attrs(name, dtype, device)
@@ -385,6 +389,7 @@ def _like(name: str, value: Number, make: Callable) -> Op:
         bind=bind,
         infer=lambda input, *, dtype, device: _like_type(input, input.shape, dtype, device),
         reference=lambda input, *, dtype, device: make(_plain(input), dtype.numpy if dtype else input.dtype),
+        quick=quick,
         lower=lowering.pointwise(lambda input, *, dtype, device: value),
         traits=LIKE,
         method=False,
@@ -393,9 +398,9 @@ def _like(name: str, value: Number, make: Callable) -> Op:
     )
 
 
-zeros_like = _like("zeros_like", 0, np.zeros_like)
-ones_like = _like("ones_like", 1, np.ones_like)
-empty_like = _like("empty_like", 0, np.zeros_like)
+zeros_like = _like("zeros_like", 0, np.zeros_like, np.zeros)
+ones_like = _like("ones_like", 1, np.ones_like, np.ones)
+empty_like = _like("empty_like", 0, np.zeros_like, np.zeros)
 
 
 def bind_full_like(input, fill_value, *, dtype=None, device=None):

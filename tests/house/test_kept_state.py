@@ -54,6 +54,7 @@ REVIEWED = {
     "runtime/forms.py": KEPT,
     "runtime/forward.py": "the level of forward mode, an object that tensors are made with",
     "runtime/history.py": KEPT,
+    "runtime/indexing.py": COUNTS,
     "runtime/inplace.py": COUNTS,
     "runtime/kernels.py": "which kernels were seen, to compile what comes often",
     "runtime/memory.py": "whether blocks are kept, by which nothing is computed",
