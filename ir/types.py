@@ -90,10 +90,21 @@ class Type:
     `small`: a gradient rule may be handed the plain array of such a value.  `form`: what it has in common
     with types that differ in sizes alone; sizes of 0 and of 1 are no others.  `scalars`: Python numbers as
     tensors beside it; what they are hangs on no size.  `compared`: the same where it is compared with them,
-    which beside halves are halves.
+    which beside halves are halves.  `sizes`: the shape as a tensor tells it, once one did.
     """
 
-    __slots__ = ("dtype", "shape", "device", "ndim", "small", "form", "scalars", "compared", "__weakref__")
+    __slots__ = (
+        "dtype",
+        "shape",
+        "device",
+        "ndim",
+        "small",
+        "form",
+        "scalars",
+        "compared",
+        "sizes",
+        "__weakref__",
+    )
 
     dtype: DType
     shape: Shape
@@ -103,6 +114,7 @@ class Type:
     form: tuple
     scalars: dict
     compared: dict
+    sizes: tuple | None
 
     @property
     def size(self) -> int:
@@ -187,6 +199,7 @@ def _made(key: tuple, dtype: DType, shape: Shape, device: Device, known: bool) -
     made.dtype, made.shape, made.device = dtype, shape, device
     made.ndim = ndim = len(shape)
     kind = (dtype, ndim) if device is CPU else (dtype, ndim, device)
+    made.sizes = None
     made.scalars, made.compared, made.form = _shared.get(kind) or _share(dtype, ndim, device)
     if not known or not ndim:
         size, least = (1, 2) if known else (LARGEST, 2)

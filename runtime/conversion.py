@@ -21,13 +21,21 @@ from .history import storage_of
 from .layouts import sparse_coo
 from .meta import META, NoValues, NoValuesError, placed_at
 from .meta import array as nothing
+from .modes import CHANGED
 from .on_device import OnDevice, on_host, streamed
 from .tensor import Tensor, wrap
 
-
 # ---- to Python and NumPy
+ndarray, _PYTHONS = np.ndarray, frozenset((bool, int, float, complex))
+
+
 def _item(self: Tensor) -> bool | int | float | complex:
     """The value of a tensor of one element, as a number.  Raises GradError (a RuntimeError) otherwise."""
+    data = self._data
+    if not CHANGED and type(data) is ndarray and data.size == 1:
+        value = data.item()
+        if type(value) in _PYTHONS:
+            return value
     if self._data.size != 1:
         raise GradError(
             f"item(): the tensor has {self._data.size} elements, not one", f"tensor: {self._meta}"
@@ -70,6 +78,11 @@ def _truth(self: Tensor) -> bool:
 
 def _number(kind: type) -> Callable:
     def convert(self):
+        data = self._data
+        if not CHANGED and type(data) is ndarray and data.size == 1:
+            value = data.item()
+            if type(value) is kind:
+                return value
         if self._data.size != 1:
             raise ArgumentValueError(
                 f"{kind.__name__}(x): x has {self._data.size} elements, not one", f"x: {self._meta}"

@@ -48,7 +48,14 @@ def _key(item: Any) -> Any:
 def _basic_key(index: Any) -> tuple:
     """An index of ints, slices, None and Ellipsis as something that can be hashed.  Raises NotBasic."""
     items = index if type(index) is tuple else (index,)
-    return tuple([item if type(item) is int else _key(item) for item in items])
+    return tuple(
+        [
+            item if type(item) is int or item is None
+            else ("slice", item.start, item.stop, item.step) if type(item) is slice
+            else _key(item)
+            for item in items
+        ]
+    )  # fmt: skip
 
 
 _copy_from = inplace(REGISTRY["copy"])
@@ -102,8 +109,11 @@ def _at_mask(self: Tensor, mask: Tensor) -> Tensor | None:
         kept = places.nonzero()
         kind = type_of(dtypes.int64, kept[0].shape)
         operands = (self, *[wrap(each, kind) for each in kept])
-        attrs = {"dims": tuple(range(len(kept))), "shape": self._meta.shape}
-        record(known_plan(_INDEX, operands, attrs), operands, (made,), (found,))
+        plan = _row_plans.get(key := (self._meta, kind, len(kept)))
+        if plan is None:
+            attrs = {"dims": tuple(range(len(kept))), "shape": self._meta.shape}
+            plan = remember(_row_plans, key, known_plan(_INDEX, operands, attrs))
+        record(plan, operands, (made,), (found,))
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from ..ir.dtypes import DType
@@ -104,6 +105,9 @@ def picker(op: Op, args: tuple, kwargs: dict[str, Any], operands: tuple) -> Call
         if count == len(args) and not kwargs:
             return straight
         return lambda args, kwargs: args[:count]
+    if len(places) > 1 and all([type(at) is int for at in places]):
+        several = itemgetter(*places)
+        return lambda args, kwargs: several(args)
     parts = [(x, None) if at is None else (None, at) for x, at in zip(operands, places, strict=True)]
     if all([at is None or type(at) is int for at in places]):
         return lambda args, kwargs: tuple([x if at is None else args[at] for x, at in parts])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -70,6 +71,7 @@ def _of_one(function: Callable) -> Callable:
             return single(input, *steps)
         return tuple([apply(input, *attrs) for apply, attrs in steps])
 
+    vars(call)["steps_of"] = calls  # for who stands around it, and spares itself this call
     return call
 
 
@@ -158,17 +160,14 @@ def _steps(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         op, attrs = node.op, dict(node.attrs)
         if len(node.inputs) != 1 or node.inputs[0] is not value or op.traits.host or len(graph.nodes) > MOST:
             return UNKNOWN
-        try:
-            (operand,), again = bound(op, (value, *attrs.values()), {})
-        except LaminaError:
-            return UNKNOWN
-        if operand is not value or again != attrs:
-            return UNKNOWN
-        if len(op.all_outputs) > 1:  # whose function looks for the plan by all that it is given
-            plan = known_plan(op, args[:1], attrs)
-            steps.append((partial(_planned, plan), ()))
-        else:
+        again = None
+        if len(op.all_outputs) == 1 and not any([type(a) is float for a in attrs.values()]):
+            with suppress(LaminaError):  # a function that takes some by name alone
+                again = bound(op, (value, *attrs.values()), {})
+        if again is not None and again[0][0] is value and again[1] == attrs:
             steps.append((eager(op), tuple(attrs.values())))
+        else:  # its function would look for the plan each time: by all arguments, or as 0.0 == -0.0
+            steps.append((partial(_planned, known_plan(op, args[:1], attrs)), ()))
         results += node.visible
     if not steps or [*map(id, graph.results)] != [*map(id, results)]:
         return UNKNOWN

@@ -142,9 +142,13 @@ class Tensor:
     # ---- what it is ----
     @property
     def shape(self) -> Size:
+        kind = self._meta
         if modes.CHANGED:
             modes.tell("sized", self)
-        return tuple.__new__(Size, self._meta.shape)
+            return tuple.__new__(Size, kind.shape)
+        if kind.sizes is None:
+            kind.sizes = tuple.__new__(Size, kind.shape)
+        return kind.sizes
 
     @property
     def dtype(self) -> DType:

@@ -311,13 +311,17 @@ def _quick_expand(types: tuple, attrs: dict) -> Callable:
     new = len(size) - kind.ndim
     kept = [d - new if d >= new and kind.shape[d - new] == n else None for d, n in enumerate(size)]
     dtype = kind.dtype.numpy
+    known = None  # of a dimension of one element an array may have any stride
+    if 1 not in kind.shape and all([type(n) is int for n in kind.shape]):
+        steps = [dtype.itemsize * prod(kind.shape[d + 1 :]) for d in range(kind.ndim)]
+        known = tuple([0 if d is None else steps[d] for d in kept])
 
     def quick(x: np.ndarray) -> np.ndarray:
         if not x.flags.c_contiguous:
             return stretched(x, size)
-        strides = x.strides
-        made = np.ndarray(size, dtype, x, 0, [0 if d is None else strides[d] for d in kept])
-        made.flags.writeable = False
+        strides = known or [0 if d is None else x.strides[d] for d in kept]
+        made = np.ndarray(size, dtype, x, 0, strides)
+        made.setflags(False)  # NumPy's `flags.writeable = False`, in a quarter of the time
         return made
 
     return quick
