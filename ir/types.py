@@ -94,17 +94,8 @@ class Type:
     """
 
     __slots__ = (
-        "dtype",
-        "shape",
-        "device",
-        "ndim",
-        "small",
-        "form",
-        "scalars",
-        "compared",
-        "sizes",
-        "__weakref__",
-    )
+        "dtype", "shape", "device", "ndim", "small", "form", "scalars", "compared", "sizes", "__weakref__",
+    )  # fmt: skip
 
     dtype: DType
     shape: Shape

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from itertools import zip_longest
-from sys import getrefcount
+from sys import _getframe, getrefcount
 from typing import Any, cast
 
 import numpy as np
@@ -153,20 +153,13 @@ def overwrite(op: Op, plan: Plan, operands: tuple) -> Tensor:
         data = x._data
         if plan.out is not x._meta or not data.flags.carray:
             return _overwrite_watched(op, plan, operands)
-        writer = plan.writer
-        if writer is None:
-            writer = plan.writer = writer_of(plan)
+        writer = plan.writer = plan.writer or writer_of(plan)
         try:
-            if len(operands) == 2:
-                writer(data, operands[1]._data)
-            else:
-                writer(data, *[None if o is None else o._data for o in operands[1:]])
+            writer(data, *[None if o is None else o._data for o in operands[1:]])
         except Exception as error:
             refuse(error, op, operands, plan.attrs)
-        store = x._storage
-        if store is None:
-            store = x._storage = Storage()
-        store.written((op.name + "_", here()) if getrefcount(store) > ALONE else None)
+        store = storage_of(x)
+        store.written((op.name + "_", here() if getrefcount(store) > ALONE else None))
         return x
     except NoArray:
         return written(op, operands, plan.attrs)
@@ -387,41 +380,39 @@ def _shortly(op: Op, spelled: bool) -> Callable:
     """The same for up to three operands, written out for those that have no history and are no views."""
     slow, name, number = general(op, overwrite, lambda: apply), op.name + "_", op.number
     count, compares, takes_alpha = len(op.operands), op.traits.compares, op.name in ("add", "sub")
-    # By types and numbers: the plan; what of NumPy's computes in place, or what writes, without either what
-    # the kernel makes is copied; and the operands behind the first that are none of the call's.
+    # By types and numbers: the plan; what of NumPy's computes in place, or what writes (without either what
+    # the kernel makes is copied); and operands behind the first that are none of the call's.
     plans: dict[tuple, tuple] = memo()
 
     def miss(key, given, kwargs):
-        scale = kwargs.get("alpha") if takes_alpha else None
+        x, scale = given[0], kwargs.get("alpha") if takes_alpha else None
         if scale is not None:  # by which bind multiplies
-            d = given[0]._meta.dtype
+            d, kwargs = x._meta.dtype, {}
             if d.category != "float" or d.compute is not d or given[1]._meta.dtype is not d:
                 return None
-            kwargs = {}
         operands, attrs = bound(op, given, kwargs)
-        if operands[0] is not given[0]:
+        if operands[0] is not x:
             return None
-        operands, others = lifted(op, operands), []
+        others = []
+        if not all([o is None or isinstance(o, Tensor) for o in operands]):
+            operands = lifted(op, operands)
         for o, own in zip_longest(operands, given):
             if o is not own and (type(own) is Tensor or (o is not None and type(o._storage) is not Literal)):
                 return None  # computed of the arguments, or read from one
             others.append(_ABSENT if o is None else None if o is own else o)
         plan = known_plan(op, operands, attrs)
-        if plan.out is not given[0]._meta or any([t is not None and t.device is not CPU for t in plan.types]):
+        if plan.out is not x._meta or any([t is not None and t.device is not CPU for t in plan.types]):
             return None
-        ufunc = plan.kernel if type(plan.kernel) is np.ufunc and count < 3 else None
-        writer = op.write and writer_of(plan)
+        kernel, writer = plan.kernel, op.write and writer_of(plan)
+        # NumPy wants the written array by name of these two
+        ufunc = kernel if type(kernel) is np.ufunc and count < 3 and kernel not in _NAMED else None
         if scale is not None:
-            sum_of, factor, ufunc = ufunc, lift(given[0]._meta, scale)._data, None
-            writer = lambda first, other: sum_of(first, multiply(other, factor), first)  # noqa: E731
-        if ufunc is np.maximum or ufunc is np.minimum:  # of which NumPy wants the written array by name
-            ufunc = None
+            whole, factor, ufunc = writer_of(plan), lift(x._meta, scale)._data, None
+            writer = lambda first, other: whole(first, multiply(other, factor))  # noqa: E731
         return remember(plans, key, (plan, ufunc, writer, *[*others, _ABSENT, _ABSENT][1:3]))
 
     def apply(x=UNSAID, y=UNSAID, z=UNSAID, /, *rest, **kwargs):
-        kind, a, b, key, records = type(x), y, z, None, True
-        if CHANGED:
-            records = local.records
+        kind, a, b, key = type(x), y, z, None
         if OPEN or rest or (kind is not Tensor and kind is not Parameter) or (CHANGED and local.watched):
             pass
         elif z is UNSAID and count == 2 and not kwargs:
@@ -440,19 +431,15 @@ def _shortly(op: Op, spelled: bool) -> Callable:
             if type(alpha) is float and len(kwargs) == 1 and type(y) is Tensor and z is UNSAID:
                 key = x._meta, y._meta, alpha or repr(alpha)  # 0.0 == -0.0
         elif type(y) in _GIVEN and type(z) in _GIVEN and (count == 3 or z is UNSAID):
-            s, t = type(y), type(z)
+            s, t = type(y), type(z)  # 1 == 1.0
             p, q = y._meta if s is Tensor else y or repr(y), z._meta if t is Tensor else z or repr(z)
-            key = x._meta, s, t, p, q  # 1 == 1.0
+            key = x._meta, s, t, p, q
             for word, value in kwargs.items():
                 if type(value) not in _TOLD:
                     key = None
                     break
                 key += word, type(value), value or repr(value)
-        found = None
-        if key is not None:
-            found = plans.get(key)
-            if found is None:
-                found = miss(key, [o for o in (x, a, b) if o is not UNSAID], kwargs)
+        found = key and (plans.get(key) or miss(key, [o for o in (x, a, b) if o is not UNSAID], kwargs))
         if found is None:
             given = (*[o for o in (x, y, z) if o is not UNSAID], *rest)
             if spelled and not isinstance(y, OPERANDS):
@@ -465,9 +452,9 @@ def _shortly(op: Op, spelled: bool) -> Callable:
             b = second
         data = x._data
         bare = x._edge is x._view is a._edge is a._view is b._edge is b._view is None
-        if (records and not bare) or not data.flags.carray:
-            if kwargs:
-                return slow(x, *[o for o in (y, z) if o is not UNSAID], **kwargs)
+        if not (bare or (CHANGED and not local.records)) or not data.flags.carray:
+            if takes_alpha and kwargs:
+                return slow(x, y, **kwargs)
             return overwrite(op, plan, tuple([None if o is _ABSENT else o for o in (x, a, b)[:count]]))
         try:
             if ufunc is not None:
@@ -488,8 +475,11 @@ def _shortly(op: Op, spelled: bool) -> Callable:
             store = x._storage = Storage()
         store.version += 1
         if getrefcount(store) > ALONE:
-            store.writer = name, here()
+            store.writer = name, here(_getframe())  # behind it nobody may be, as where C calls at exit
         changes.contents = next(numbers)
         return x
 
     return apply
+
+
+_NAMED = (np.maximum, np.minimum)

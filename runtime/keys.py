@@ -109,8 +109,6 @@ def picker(op: Op, args: tuple, kwargs: dict[str, Any], operands: tuple) -> Call
         several = itemgetter(*places)
         return lambda args, kwargs: several(args)
     parts = [(x, None) if at is None else (None, at) for x, at in zip(operands, places, strict=True)]
-    if all([at is None or type(at) is int for at in places]):
-        return lambda args, kwargs: tuple([x if at is None else args[at] for x, at in parts])
 
     def pick(args: tuple, kwargs: dict) -> tuple:
         picked = []

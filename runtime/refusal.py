@@ -25,6 +25,7 @@ import numpy as np
 from ..ir.errors import ArgumentError, ArgumentValueError, DimError, LaminaError, OutOfMemoryError
 from ..ir.op import as_now
 from . import modes
+from .modes import CHANGED, local
 from .overriding import OPEN, UNSERVED, Met, answered, hearers, met_late
 from .places import STANDS_FOR, is_internal, is_pythons
 from .tensor import NUMBERS, OPERANDS, Tensor, tensor_of
@@ -206,13 +207,13 @@ def refusing(
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if steps_of is not None and args and not OPEN and not modes.CHANGED:
+        if steps_of is not None and args and type(args[0]) is Tensor and not (CHANGED and local.watched):
             try:
                 known = steps_of[args[0]._meta]
                 single, steps = known[(args[1:], *kwargs.items())] if kwargs else known[args[1:]]
-            except (KeyError, TypeError, AttributeError):
+            except (KeyError, TypeError):  # what came never, or has no hash
                 steps = None
-            if steps is not None and type(args[0]) is Tensor:
+            if steps is not None:
                 if single is not None:
                     return single(args[0], *steps)
                 return tuple([apply(args[0], *attrs) for apply, attrs in steps])
@@ -232,9 +233,7 @@ def refusing(
                     kwargs["dtype"] = out.dtype
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, _without_out(function, name), args, kwargs, out)
-        if (
-            takes_out and args and (lifts or type(args[0]) is np.ndarray) and _is_lifted(args, lifts)
-        ):  # as operators do
+        if takes_out and args and (lifts or type(args[0]) is np.ndarray) and _is_lifted(args, lifts):
             args = (tensor_of(args[0]), *args[1:])
         try:
             made = function(*args, **kwargs) if kwargs else function(*args)

@@ -39,39 +39,24 @@ def resolved(function: Callable, several: bool = False) -> Callable:
 def _of_one(function: Callable) -> Callable:
     calls: dict[Type, dict[Any, Any]] = memo()
 
-    def miss(args: tuple, kwargs: dict[str, Any]) -> Any:
-        input, *rest = args
-        if not all([_is_plain(a) for a in (*rest, *kwargs.values())]):
-            return function(*args, **kwargs)
-        key = (args[1:], *kwargs.items()) if kwargs else args[1:]
-        if len(calls) >= LIMIT:
-            calls.clear()
-        known = calls.setdefault(input._meta, {})
-        if len(known) >= LIMIT:
-            known.clear()
-        if known.get(key) is ONCE:
-            known[key] = _steps(function, args, kwargs)
-        else:
-            known.setdefault(key, ONCE)  # most that come once come no more
-        return function(*args, **kwargs)
-
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) is not Tensor or (CHANGED and local.watched):
             return function(*args, **kwargs)
-        input, hashes = args[0], True
-        try:
-            known = calls[input._meta]
-            single, steps = known[(args[1:], *kwargs.items())] if kwargs else known[args[1:]]
-        except (KeyError, TypeError) as error:
-            steps, hashes = None, type(error) is KeyError
-        if steps is None:  # not in the clause: what is raised would tell of the key
-            return miss(args, kwargs) if hashes else function(*args, **kwargs)
-        if single is not None:
-            return single(input, *steps)
-        return tuple([apply(input, *attrs) for apply, attrs in steps])
+        if all([_is_plain(a) for a in (*args[1:], *kwargs.values())]):
+            key = (args[1:], *kwargs.items()) if kwargs else args[1:]
+            if len(calls) >= LIMIT:
+                calls.clear()
+            known = calls.setdefault(args[0]._meta, {})
+            if len(known) >= LIMIT:
+                known.clear()
+            if known.get(key) is ONCE:
+                known[key] = _steps(function, args, kwargs)
+            else:
+                known.setdefault(key, ONCE)  # most that come once come no more
+        return function(*args, **kwargs)
 
-    vars(call)["steps_of"] = calls  # for who stands around it, and spares itself this call
+    vars(call)["steps_of"] = calls  # where `refusing`, which stands around it, looks before it calls it
     return call
 
 

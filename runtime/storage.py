@@ -32,11 +32,10 @@ class Storage:
     history = 0
     memory: np.ndarray | None = None
 
-    def written(self, writer: tuple[str, Place] | None) -> None:
-        """Note a write, after it was done; None: one that nobody can ask for, as `ALONE` says."""
+    def written(self, writer: tuple[str, Place]) -> None:
+        """Note a write, after it was done."""
         self.version += 1
-        if writer is not None:
-            self.writer = writer
+        self.writer = writer
         changes.contents = next(changes.numbers)
 
     def expose(self) -> None:
@@ -54,8 +53,8 @@ def _alone(holder: Storage) -> int:
     return getrefcount(store)
 
 
-# References to a storage that one tensor alone has, and who writes it: no node that saved it can ever tell of
-# this write, so its line need not be noted, which takes as long as a small write.
+# References to a storage that one tensor has, and who writes it: no node that saved it will ever tell of this
+# write, so its line need not be noted, which takes as long as a small write.
 ALONE = _alone(Storage())
 
 

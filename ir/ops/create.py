@@ -371,12 +371,13 @@ def _plain(input: np.ndarray) -> np.ndarray:
     return dense(input.view(np.ndarray))
 
 
-def _like(name: str, value: Number, make: Callable, of_sizes: Callable) -> Op:
+def _like(name: str, value: Number) -> Op:
     """Enter zeros_like, ones_like or empty_like."""
+    make, make_like = (np.ones, np.ones_like) if value else (np.zeros, np.zeros_like)
 
     def quick(types: tuple, attrs: dict) -> Callable:
         dtype = (attrs["dtype"] or types[0].dtype).numpy
-        return lambda x: of_sizes(x.shape, dtype) if x.flags.c_contiguous else make(_plain(x), dtype)
+        return lambda x: make(x.shape, dtype) if x.flags.c_contiguous else make_like(_plain(x), dtype)
 
     def bind(input: Any, *, dtype: DType | None = None, device: Any = None) -> tuple[tuple, dict]:
         return (input,), _like_attrs(name, dtype, device)
@@ -388,7 +389,9 @@ def _like(name: str, value: Number, make: Callable, of_sizes: Callable) -> Op:
         attrs=("dtype", "device"),
         bind=bind,
         infer=lambda input, *, dtype, device: _like_type(input, input.shape, dtype, device),
-        reference=lambda input, *, dtype, device: make(_plain(input), dtype.numpy if dtype else input.dtype),
+        reference=lambda input, *, dtype, device: make_like(
+            _plain(input), dtype.numpy if dtype else input.dtype
+        ),
         quick=quick,
         lower=lowering.pointwise(lambda input, *, dtype, device: value),
         traits=LIKE,
@@ -398,9 +401,9 @@ def _like(name: str, value: Number, make: Callable, of_sizes: Callable) -> Op:
     )
 
 
-zeros_like = _like("zeros_like", 0, np.zeros_like, np.zeros)
-ones_like = _like("ones_like", 1, np.ones_like, np.ones)
-empty_like = _like("empty_like", 0, np.zeros_like, np.zeros)
+zeros_like = _like("zeros_like", 0)
+ones_like = _like("ones_like", 1)
+empty_like = _like("empty_like", 0)
 
 
 def bind_full_like(input, fill_value, *, dtype=None, device=None):

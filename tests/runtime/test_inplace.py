@@ -25,6 +25,26 @@ def test_the_error_names_both_lines_and_the_way_out():
     assert "to keep both: write y = y + …, or clone() before line" in text
 
 
+def test_the_line_is_that_of_the_write_after_the_save():
+    writes = {
+        "add_": lambda y: y.add_(1),
+        "addcmul_": lambda y: y.addcmul_(y, y),
+        "fill_": lambda y: y.zero_(),
+        "copy_": lambda y: y.__setitem__(0, 1.0),
+        "mul_": lambda y: y[0].mul_(2.0),
+    }
+    for name, write in writes.items():
+        x, y = leaf(1.0, 2.0), lamina.tensor([1.0, 2.0])
+        for other in writes.values():
+            other(y)  # nobody has saved it: their lines are not noted
+        z = x * y
+        write(y)
+        with pytest.raises(InplaceError, match=f"changed by    {name} .*test_inplace.py") as caught:
+            z.sum().backward()
+        assert f'"{name}": lambda' in str(caught.value)
+        assert y._version == len(writes) + 1
+
+
 def test_a_write_before_the_save_is_fine():
     x = leaf(1.0, 2.0)
     y = x * 1.0

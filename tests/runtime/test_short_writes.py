@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.runtime import modes
+from lamina.ir.errors import ArgumentError
+from lamina.runtime import modes, ops
 
 KINDS = (
     lamina.float32,
@@ -123,6 +124,76 @@ def test_factors(name):
             )
 
 
+NEAR = (0, 0.0, -0.0, False, 1, 1.0, True, None, float("nan"), 2.5, "floor")  # many are equal, none the same
+
+
+def called(name, *args, **kwargs):
+    return lambda x: getattr(x, name)(*[x if a is called else a for a in args], **kwargs)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_operands_that_are_numbers(kind):
+    y, row = of(kind, 3, 4), of(kind, 4)
+    for a, b in itertools.product(NEAR, NEAR):
+        for write in (
+            called("clamp_", a, b),
+            called("clamp_", min=a, max=b),
+            called("lerp_", y, a),
+            called("masked_fill_", y > 1, a),
+            called("addcmul_", y, row, value=a),
+            called("addcdiv_", row, y, value=a),
+            called("round_", decimals=a),
+            called("div_", y, rounding_mode=a),
+        ):
+            agree(write, layouts(kind, 3, 4)[0], (kind, a, b))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_three_operands(kind):
+    for other, make in itertools.product(KINDS, layouts(kind, 3, 4)):
+        for y in (of(other, 3, 4), of(other, 4), of(other), of(other, 2, 3, 4)):
+            for write in (
+                called("addcmul_", y, y),
+                called("addcmul_", called, y),
+                called("lerp_", y, y),
+                called("clamp_", y),
+                called("clamp_", None, y),
+                called("masked_fill_", y, 2.0),
+            ):
+                agree(write, make, (kind, other))
+
+
+def test_a_tensor_that_tells_a_number_is_read_each_time():
+    x, value = lamina.zeros(3), lamina.tensor(1.0)
+    for n in range(4):
+        value.fill_(n)
+        assert x.fill_(value).tolist() == [n] * 3
+        assert lamina.zeros(3).add_(value, alpha=2.0).tolist() == [2 * n] * 3
+        assert lamina.zeros(3).clamp_(min=value).tolist() == [n] * 3
+
+
+def test_what_asks_for_gradients_gets_those_of_the_plain_form():
+    for name, given, named in (
+        ("addcmul", 2, {"value": 0.5}), ("lerp", 1, {}), ("clamp", 0, {}), ("add", 1, {"alpha": 0.5}),
+        ("copy", 1, {}), ("mul", 1, {}),
+    ):  # fmt: skip
+        numbers = {"lerp": (0.25,), "clamp": (-0.5, 0.5)}.get(name, ())
+        for asks in itertools.product((False, True), repeat=1 + given):
+            slopes = []
+            for way in (name, name + "_"):
+                leaves = [lamina.tensor([0.1, -0.7, 2.0 + i], requires_grad=a) for i, a in enumerate(asks)]
+                x = leaves[0] * 1.0
+                for _ in range(3):
+                    function = ops.FUNCTIONS[way] if way in ops.FUNCTIONS else getattr(lamina.Tensor, way)
+                    x = function(x, *leaves[1:], *numbers, **named)
+                assert x.requires_grad == any(asks)
+                if any(asks):
+                    (x * x).sum().backward()
+                slopes.append([None if y.grad is None else y.grad.tolist() for y in leaves])
+            assert slopes[0] == slopes[1], (name, asks)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_filled(kind):
     for value in (*NUMBERS, 65504.0, -1e5, 70000.0):
@@ -175,3 +246,12 @@ def test_what_overlaps_is_read_before_it_is_written():
         x = lamina.arange(6.0)
         x[lamina.tensor([1, 2, 3, 4, 5])] = x[:-1]
         assert x.tolist() == [0, 0, 1, 2, 3, 4]
+
+
+def test_copies_need_not_block():
+    y = lamina.ones(2)
+    assert lamina.zeros(2).copy_(y, True).tolist() == lamina.zeros(2).copy_(src=y, non_blocking=True).tolist()
+    with pytest.raises(ArgumentError, match="non_blocking"):
+        lamina.zeros(2).copy_(y, non_blocking="yes")
+    with pytest.raises(ArgumentError):
+        lamina.zeros(2).copy_(y, True, 3)
