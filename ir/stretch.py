@@ -18,5 +18,5 @@ def stretched(x: Array, shape: tuple[int, ...]) -> Array:
             return np.broadcast_to(x, shape)
         strides.append(stride if n == wanted else 0)
     made = Array(shape, x.dtype, x, 0, strides)
-    made.setflags(False)
+    made.setflags(write=False)
     return made

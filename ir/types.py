@@ -105,7 +105,7 @@ class Type:
     form: tuple
     scalars: dict
     compared: dict
-    sizes: tuple | None
+    sizes: Any
 
     @property
     def size(self) -> int:

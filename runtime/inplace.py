@@ -439,7 +439,7 @@ def _shortly(op: Op, spelled: bool) -> Callable:
                     key = None
                     break
                 key += word, type(value), value or repr(value)
-        found = key and (plans.get(key) or miss(key, [o for o in (x, a, b) if o is not UNSAID], kwargs))
+        found: Any = key and (plans.get(key) or miss(key, [o for o in (x, a, b) if o is not UNSAID], kwargs))
         if found is None:
             given = (*[o for o in (x, y, z) if o is not UNSAID], *rest)
             if spelled and not isinstance(y, OPERANDS):

@@ -321,7 +321,7 @@ def _quick_expand(types: tuple, attrs: dict) -> Callable:
             return stretched(x, size)
         strides = known or [0 if d is None else x.strides[d] for d in kept]
         made = np.ndarray(size, dtype, x, 0, strides)
-        made.setflags(False)  # a quarter of the time of `flags.writeable = False`
+        made.setflags(False)  # type: ignore  # a quarter of the time of `flags.writeable = False`
         return made
 
     return quick
