@@ -48,14 +48,7 @@ def _key(item: Any) -> Any:
 def _basic_key(index: Any) -> tuple:
     """An index of ints, slices, None and Ellipsis as something that can be hashed.  Raises NotBasic."""
     items = index if type(index) is tuple else (index,)
-    return tuple(
-        [
-            item if type(item) is int or item is None
-            else ("slice", item.start, item.stop, item.step) if type(item) is slice
-            else _key(item)
-            for item in items
-        ]
-    )  # fmt: skip
+    return tuple([item if type(item) is int or item is None else _key(item) for item in items])
 
 
 _copy_from = inplace(REGISTRY["copy"])
@@ -184,9 +177,9 @@ def _at_points(self: Tensor, index: tuple) -> Tensor | None:
 def _assigned(self: Tensor, index: Any, value: Tensor) -> bool:
     """Assign as NumPy does, which it does alike for what is tested here; say whether it was done."""
     data, given = self._data, value._data
-    if type(data) is not np.ndarray or type(given) is not np.ndarray:
+    if not type(data) is type(given) is np.ndarray or not data.flags.carray:
         return False
-    if value._meta.dtype is not self._meta.dtype or given.base is not None or not data.flags.carray:
+    if value._meta.dtype is not self._meta.dtype or given.base is not None:
         return False
     if type(index) is Tensor:
         kind = index._meta
@@ -233,8 +226,9 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if OPEN and (found := answered(setitem, (self, index, value), {})) is not UNSERVED:
         return found
     if type(value) is not Tensor and not isinstance(value, Tensor):
-        if type(value) is float and value in self._meta.scalars:
-            value = self._meta.scalars[value]
+        known = self._meta.scalars.get(value or repr(value)) if type(value) is float else None
+        if known is not None:
+            value = known
         elif isinstance(value, (int, float, complex)):
             if isinstance(value, complex) or not self._meta.dtype.inexact:
                 fits("x[index] = value", value, self._meta.dtype)
@@ -243,13 +237,9 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             value = tensor_of(np.asarray(value, self._meta.dtype.numpy))
     kind = type(index)
     plain = not CHANGED and type(self) is type(value) is Tensor
-    if (
-        plain
-        and self._edge is self._view is value._edge is value._view is None
-        or (is_plain(self) and is_plain(value))
-    ):
-        if _assigned(self, index, value):
-            return
+    plain = plain and self._edge is self._view is value._edge is value._view is None
+    if (plain or (is_plain(self) and is_plain(value))) and _assigned(self, index, value):
+        return
     if (kind is int and self._meta.ndim) or kind is slice or kind is tuple:
         try:
             part = _basic_index(self, index if kind is int else _basic_key(index))

@@ -371,7 +371,7 @@ def inplace(op: Op, spelled: bool = False) -> Callable:
     return apply
 
 
-_ABSENT = wrap(cast(Any, None), cast(Any, None))  # stands for an operand that there is none of
+_ABSENT = wrap(cast(Any, None), cast(Any, None))  # in the place of no operand
 _TOLD = frozenset((float, int, str, type(None)))
 _GIVEN = _TOLD | {Tensor, type(UNSAID)}
 
@@ -404,8 +404,8 @@ def _shortly(op: Op, spelled: bool) -> Callable:
         if plan.out is not x._meta or any([t is not None and t.device is not CPU for t in plan.types]):
             return None
         kernel, writer = plan.kernel, op.write and writer_of(plan)
-        # NumPy wants the written array by name of these two
-        ufunc = kernel if type(kernel) is np.ufunc and count < 3 and kernel not in _NAMED else None
+        named = kernel is np.maximum or kernel is np.minimum  # NumPy wants the written array by name
+        ufunc = kernel if type(kernel) is np.ufunc and count < 3 and not named else None
         if scale is not None:
             whole, factor, ufunc = writer_of(plan), lift(x._meta, scale)._data, None
             writer = lambda first, other: whole(first, multiply(other, factor))  # noqa: E731
@@ -475,11 +475,8 @@ def _shortly(op: Op, spelled: bool) -> Callable:
             store = x._storage = Storage()
         store.version += 1
         if getrefcount(store) > ALONE:
-            store.writer = name, here(_getframe())  # behind it nobody may be, as where C calls at exit
+            store.writer = name, here(_getframe())
         changes.contents = next(numbers)
         return x
 
     return apply
-
-
-_NAMED = (np.maximum, np.minimum)

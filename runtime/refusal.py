@@ -211,7 +211,7 @@ def refusing(
             try:
                 known = steps_of[args[0]._meta]
                 single, steps = known[(args[1:], *kwargs.items())] if kwargs else known[args[1:]]
-            except (KeyError, TypeError):  # what came never, or has no hash
+            except (KeyError, TypeError):
                 steps = None
             if steps is not None:
                 if single is not None:

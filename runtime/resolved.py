@@ -56,7 +56,7 @@ def _of_one(function: Callable) -> Callable:
                 known.setdefault(key, ONCE)  # most that come once come no more
         return function(*args, **kwargs)
 
-    vars(call)["steps_of"] = calls  # where `refusing`, which stands around it, looks before it calls it
+    vars(call)["steps_of"] = calls  # `refusing`, which stands around it, looks there
     return call
 
 
