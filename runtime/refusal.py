@@ -216,7 +216,10 @@ def refusing(
             if steps is not None:
                 if single is not None:
                     return single(args[0], *steps)
-                return tuple([apply(args[0], *attrs) for apply, attrs in steps])
+                made = []  # a comprehension would make a cell of `args`, in each call of any function
+                for apply, attrs in steps:
+                    made.append(apply(args[0], *attrs))
+                return tuple(made)
         if (
             OPEN
             and by_modes
@@ -233,7 +236,8 @@ def refusing(
                     kwargs["dtype"] = out.dtype
                 # Not by `wrapper`: who looks through closures for code of the user's would go in circles.
                 return writer_of_out[0](name, _without_out(function, name), args, kwargs, out)
-        if takes_out and args and (lifts or type(args[0]) is np.ndarray) and _is_lifted(args, lifts):
+        kind = type(args[0]) if takes_out and args else Tensor
+        if kind is not Tensor and (lifts or kind is np.ndarray) and _is_lifted(args, lifts):
             args = (tensor_of(args[0]), *args[1:])
         try:
             made = function(*args, **kwargs) if kwargs else function(*args)
