@@ -46,7 +46,7 @@ ROOMS = {
     "distributed": "distributed",
     "distributed._functional_collectives": "distributed.functional_collectives",
     "distributed._composable": "distributed.composable",
-    "distributed._tensor": "distributed.earlier_tensor",
+    "distributed._tensor": "distributed.tensor",
     "distributed.constants": "distributed",
     "distributed.distributed_c10d": "distributed",
     "distributed.launch": "distributed.run",

@@ -25,7 +25,7 @@ from ..device_mesh import DeviceMesh
 from ..groups import default_group, get_world_size, init_process_group, is_initialized
 from ..objects import agreed
 from .crossings import entered, groups_of, left, summed_over
-from .mixing import implicit
+from .experimental import implicit
 from .parts import local_shape
 from .placement_types import Partial, Placement, Placements, Replicate, Shard, settled
 from .redistribution import redistributed

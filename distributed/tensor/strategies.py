@@ -23,7 +23,7 @@ from ...runtime.places import here, line_of
 from ..device_mesh import DeviceMesh
 from .crossings import entered
 from .dtensor import DTensor, dtensor_of
-from .mixing import gathered, implicit
+from .experimental import gathered, implicit
 from .parts import local_shape
 from .placement_types import Partial, Placement, Placements, Replicate, Shard
 from .redistribution import cost

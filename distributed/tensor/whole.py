@@ -18,8 +18,8 @@ from ...runtime.graph import Leaf
 from ..device_mesh import DeviceMesh
 from .crossings import entered
 from .dtensor import DTensor, dtensor_of
+from .experimental import gathered, implicit
 from .making import distribute_tensor
-from .mixing import gathered, implicit
 from .placement_types import Placement, Replicate, Shard, settled
 
 
