@@ -144,6 +144,7 @@ SUITES: dict[str, Suite] = {
         ("-W", "default::DeprecationWarning"),
     ),
     "normflows": Suite(("normflows",)),
+    "stable-baselines3": Suite(("tests",), ("--timeout=60",)),
     # the other files take minutes, each test of theirs a hundred cases
     "torchdiffeq": Suite(("tests/api_tests.py", "tests/event_tests.py")),
     # A part of 31,000 tests: one file of classification, no retrieval, clusters or pictures.  What needs a

@@ -17,6 +17,7 @@ from ..runtime import Tensor, is_grad_enabled, no_grad, ops, sparse_functions
 from ..runtime.function import Function
 from ..runtime.trees import flatten
 from ._C import DelayedError
+from .absent import _room
 
 __all__ = [
     "CustomOpDef",
@@ -207,6 +208,12 @@ class _Ops(ModuleType):
 
 
 registry = _Ops("lamina.ops", "Operators by their space and name: a program's own, and `aten`'s.")
+
+
+operators = _room(
+    "_ops", "torch.ops holds Python's functions", "HigherOrderOperator", OpOverload=_Packet,
+    OpOverloadPacket=_Packet,
+)  # fmt: skip
 
 
 def _split(name: str) -> tuple[str, str]:

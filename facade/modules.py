@@ -157,7 +157,7 @@ def offer() -> None:
     )
     for above in looked_below:  # by Python, when something there is imported
         vars(above)["__path__"] = []
-    for above, name in ((cuda, "cuda"), (compiler._dynamo, "_dynamo")):
+    for above, name in ((cuda, "cuda"), (compiler._dynamo, "_dynamo"), (_C, "_C")):
         vars(above)["__getattr__"] = late.of_room(name)
     vars(autograd).setdefault("variable", autograd)
     vars(nn.parallel)["__getattr__"] = late.of_room("nn.parallel")

@@ -19,6 +19,7 @@ from ..runtime.conversion import device_of
 from ..runtime.layouts import Layout as layout
 from ..runtime.layouts import jagged, sparse_coo, sparse_csc, sparse_csr, strided
 from ..runtime.memory_view import TypedStorage, UntypedStorage, is_storage
+from ..runtime.memory_view import UntypedStorage as StorageBase
 from ..runtime.refusal import refusing_methods, refusing_names
 
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
@@ -33,13 +34,17 @@ class _Unbuilt:
     def __init__(self, name: str, instead: str):
         self._name, self._instead = name, instead
 
+    def __str__(self) -> str:
+        return f"torch.{self._name}"
+
     def __repr__(self) -> str:
-        return f"torch.{self._name}, which is not built: {self._instead}"
+        return f"{self}, which is not built: {self._instead}"
 
 
 complex32 = chalf = _Unbuilt("complex32", "complex64 is")
-quint8, qint8, qint32 = (
-    _Unbuilt(name, "lamina.quantize makes models of integers") for name in ("quint8", "qint8", "qint32")
+quint8, qint8, qint32, quint4x2, quint2x4 = (
+    _Unbuilt(name, "lamina.quantize makes models of integers")
+    for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4")
 )
 
 
@@ -263,12 +268,13 @@ __all__ = [
     "BFloat16Storage", "BFloat16Tensor", "BoolStorage", "BoolTensor", "ByteStorage", "ByteTensor",
     "CharStorage", "CharTensor", "ComplexDoubleStorage", "ComplexFloatStorage", "DoubleStorage",
     "DoubleTensor", "FloatStorage", "FloatTensor", "HalfStorage", "HalfTensor", "IntStorage", "IntTensor",
-    "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "TypedStorage", "UntypedStorage",
+    "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "StorageBase",
+    "TypedStorage", "UntypedStorage",
     "broadcast_shapes", "can_cast", "chalf", "channels_last", "channels_last_3d", "complex32",
     "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device", "iinfo", "inf",
     "is_complex", "is_floating_point", "is_inference", "is_nonzero", "is_storage", "jagged", "layout",
     "legacy_contiguous_format", "memory_format", "nan", "newaxis", "numel", "pi", "preserve_format",
-    "promote_types", "qint32", "qint8", "quint8", "result_type", "set_default_device",
+    "promote_types", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "result_type", "set_default_device",
     "set_default_tensor_type", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
 ]  # fmt: skip
 

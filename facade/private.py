@@ -14,6 +14,8 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 from warnings import warn
 
+import numpy as np
+
 from .. import data, distributions, nn, optim
 from ..data import collate as collating
 from ..data import fetching
@@ -36,7 +38,7 @@ from ..runtime import random as draws
 from ..runtime.checkpoints.names import REBUILDERS, Makers
 from ..runtime.checkpoints.saving import load
 from ..runtime.methods import RemovableHandle
-from . import overrides
+from . import cuda, overrides
 from .absent import kind
 from .torch_version import VERSION
 
@@ -366,8 +368,11 @@ _collate = _module(
     default_convert=collating.default_convert,
 )  # fmt: skip
 _worker = _module(
-    "utils.data._utils.worker", WorkerInfo=fetching.WorkerInfo, get_worker_info=fetching.get_worker_info
-)
+    "utils.data._utils.worker", WorkerInfo=fetching.WorkerInfo, get_worker_info=fetching.get_worker_info,
+    _generate_state=lambda base_seed, worker_id: (
+        np.random.SeedSequence([worker_id, base_seed % 2**32, base_seed >> 32]).generate_state(4).tolist()
+    ),
+)  # fmt: skip
 _data_utils = _module(
     "utils.data._utils", collate=_collate, worker=_worker, MP_STATUS_CHECK_INTERVAL=5.0, __path__=[]
 )
@@ -495,6 +500,8 @@ class classproperty:
 _tensor = _module("_tensor", Tensor=Tensor, _rebuild_from_type_v2=_rebuild_from_type_v2)
 _utils = _module(
     "_utils", **{name: _rebuilder(name, maker) for name, maker in REBUILDERS.items()},
+    _get_available_device_type=lambda: "cuda" if cuda.is_available() else None,
+    _get_device_module=lambda device_type: import_module(f"lamina.{device_type}"),
     _element_size=lambda dtype: dtype.itemsize, _flatten_dense_tensors=_flatten_dense_tensors,
     _unflatten_dense_tensors=_unflatten_dense_tensors, _get_device_index=_get_device_index,
     ExceptionWrapper=ExceptionWrapper, KeyErrorMessage=KeyErrorMessage, classproperty=classproperty,

@@ -31,10 +31,6 @@ def _values(x: Any) -> tuple[list[Any], Context]:
     return list(x.values()), list(x)
 
 
-def _dict_unflatten(values: Any, context: Context) -> dict:
-    return dict(zip(context, values, strict=True))
-
-
 _DICTS = (dict, OrderedDict, defaultdict)  # which stand for one another where keys are the same
 # By class, as libraries look it up; named tuples of all classes by the function that makes such classes.
 SUPPORTED_NODES: dict[Any, NodeDef] = {
@@ -42,7 +38,7 @@ SUPPORTED_NODES: dict[Any, NodeDef] = {
     for node in (
         NodeDef(tuple, lambda x: (list(x), None), lambda items, _: tuple(items)),
         NodeDef(list, lambda x: (x, None), lambda items, _: list(items)),
-        NodeDef(dict, _values, _dict_unflatten),
+        NodeDef(dict, _values, lambda items, keys: dict(zip(keys, items, strict=True))),
         NodeDef(namedtuple, lambda x: (list(x), type(x)), lambda items, kind: kind(*items)),
         NodeDef(OrderedDict, _values, lambda items, keys: OrderedDict(zip(keys, items, strict=True))),
         NodeDef(
@@ -145,13 +141,6 @@ class GetAttrKey(NamedTuple):
     def get(self, object: Any) -> Any:
         """What stands there."""
         return getattr(object, self.name)
-
-
-_dict_flatten = _values  # by the names that transformers asks for
-
-
-def _dict_flatten_with_keys(d: dict) -> tuple[list[tuple[MappingKey, Any]], Context]:
-    return [(MappingKey(key), value) for key, value in d.items()], list(d)
 
 
 class TreeSpec:
@@ -431,12 +420,7 @@ def tree_flatten_with_path(
             found.append((path, x))
             return
         node = SUPPORTED_NODES[_get_node_type(x)]
-        if node.flatten_with_keys_fn is not None:
-            for key, item in node.flatten_with_keys_fn(x)[0]:
-                walk(item, (*path, key))
-            return
-        items, context = node.flatten_fn(x)
-        for key, item in zip(_keys(x, items), items, strict=True):
+        for key, item in (node.flatten_with_keys_fn or _flatten_with_keys)(x)[0]:
             walk(item, (*path, key))
 
     walk(tree, ())
@@ -472,6 +456,17 @@ def _keys(x: Any, items: Sequence[Any]) -> list[Any]:
     if _get_node_type(x) is namedtuple:
         return [GetAttrKey(name) for name in x._fields]
     return [SequenceKey(k) for k in range(len(items))]
+
+
+def _flatten_with_keys(x: Any) -> tuple[list[tuple[Any, Any]], Context]:
+    items, context = SUPPORTED_NODES[_get_node_type(x)].flatten_fn(x)
+    return list(zip(_keys(x, items), items, strict=True)), context
+
+
+for _node in SUPPORTED_NODES.values():  # by the names that libraries register their own classes with
+    _name = _node.type.__name__.lower()
+    globals()[f"_{_name}_flatten"], globals()[f"_{_name}_unflatten"] = _node.flatten_fn, _node.unflatten_fn
+    globals()[f"_{_name}_flatten_with_keys"] = _flatten_with_keys
 
 
 def keystr(kp: tuple) -> str:

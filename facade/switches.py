@@ -9,6 +9,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from ..runtime import Tensor, batched
+from . import pytree
+from .absent import _nothing, _room
 from .compiler import ROOT, Switches
 
 
@@ -25,6 +28,26 @@ inductor = _module(
 for _part in ("triton", "cpp", "cuda", "aot_inductor", "trace", "test_configs"):
     setattr(inductor.config, _part, Switches(f"_inductor.config.{_part}"))
 functorch = _module("_functorch", "What PyTorch has below torch.func.", config=Switches("_functorch.config"))
+functorch_vmap = _module(
+    "_functorch.vmap", "What containers that are mapped over call and replace.", Tensor=Tensor,
+    _add_batch_dim=lambda tensor, in_dim, level: level.wrap(batched.to_front(tensor, in_dim)),
+    _broadcast_to_and_flatten=pytree._broadcast_to_and_flatten,
+    _get_name=lambda func: getattr(func, "__name__", repr(func)),
+    _maybe_remove_batch_dim=lambda name, out, level, size, out_dim: batched.taken_out(level, out, out_dim),
+    tree_flatten=pytree.tree_flatten, tree_unflatten=pytree.tree_unflatten,
+)  # fmt: skip
+batched.REPLACED = vars(functorch_vmap)
+functorch_C = _module(
+    "_C._functorch", "What vmap is made of.", _add_batch_dim=functorch_vmap._add_batch_dim,
+    _remove_batch_dim=lambda out, level, size, out_dim: batched.taken_out(level, out, out_dim),
+    get_unwrapped=lambda tensor: tensor._inside(),
+    is_batchedtensor=lambda tensor: isinstance(tensor, batched.Batched),
+)  # fmt: skip
+guards = _room("_guards", "nothing is traced by fake tensors", active_fake_mode=_nothing)
+subclasses = _room(
+    "_subclasses", "device='meta' makes tensors without values",
+    "FakeTensor", "FakeTensorMode", "FunctionalTensor", "mb_unwrap_functional_tensor",
+)  # fmt: skip
 
 
 def set_logs(**components: Any) -> None:
@@ -50,10 +73,6 @@ dynamo_errors = _Errors(f"{ROOT}._dynamo.exc", _Errors.__doc__)
 
 
 # ---- profilers of GPUs -------------------------------------------------------------------------------------
-def _nothing(*_: Any, **__: Any) -> None:
-    """Do nothing: no profiler of a GPU listens."""
-
-
 @contextlib.contextmanager
 def _noted(*_: Any, **__: Any) -> Iterator[None]:
     """Do nothing around a block: no profiler of a GPU listens."""

@@ -43,7 +43,7 @@ def canonical(op: str, index: Any, shape: Shape) -> Index:
     if len(dots) > 1:
         raise DimError(f"{op}: an index can hold one Ellipsis (...), not {len(dots)}")
     if named > len(shape):
-        raise DimError(f"{op}: too many indices: {named} for {len(shape)} dimensions")
+        raise DimError(f"{op}: too many indices for tensor of dimension {len(shape)}: {named}")
     missing = [slice(None)] * (len(shape) - named)
     at = dots[0] if dots else len(items)
     items[at : at + 1] = missing

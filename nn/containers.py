@@ -38,22 +38,22 @@ class _Numbered(Module):
         """The item of an iterator at a child's position, which may count from the end.  Raises DimError."""
         return next(islice(iterator, _at(self, idx, len(self._modules)), None))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, idx: Any) -> Any:
         found = list(self._modules.items())
-        if isinstance(index, slice):
-            return self._part(found[index])
-        return found[_at(self, index, len(found))][1]
+        if isinstance(idx, slice):
+            return self._part(found[idx])
+        return found[_at(self, idx, len(found))][1]
 
     def _part(self, items: list[tuple[str, Any]]) -> Any:
         return type(self)([child for _, child in items])
 
-    def __setitem__(self, index: Any, module: Module) -> None:
+    def __setitem__(self, idx: Any, module: Module) -> None:
         names = list(self._modules)
-        setattr(self, names[_at(self, index, len(names))], module)
+        setattr(self, names[_at(self, idx, len(names))], module)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, idx: Any) -> None:
         children = list(self._modules.values())
-        del children[index if isinstance(index, slice) else _at(self, index, len(children))]
+        del children[idx if isinstance(idx, slice) else _at(self, idx, len(children))]
         self._refill(children)
 
     def __len__(self) -> int:
@@ -124,10 +124,10 @@ class Sequential(_Numbered):
     def _part(self, items: list[tuple[str, Any]]) -> Sequential:
         return type(self)(dict(items))
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, idx: Any) -> None:
         names = list(self._modules)
-        kept = isinstance(index, slice)
-        for name in names[index] if kept else [names[_at(self, index, len(names))]]:
+        kept = isinstance(idx, slice)
+        for name in names[idx] if kept else [names[_at(self, idx, len(names))]]:
             del self._modules[name]
         if all(name.isdigit() for name in names):
             self._refill(list(self._modules.values()))
@@ -273,13 +273,13 @@ class ParameterList(Module):
         if values is not None:
             self.extend(values)
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return type(self)([getattr(self, str(i)) for i in range(self._size)[index]])
-        return getattr(self, str(_at(self, index, self._size)))
+    def __getitem__(self, idx: Any) -> Any:
+        if isinstance(idx, slice):
+            return type(self)([getattr(self, str(i)) for i in range(self._size)[idx]])
+        return getattr(self, str(_at(self, idx, self._size)))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        setattr(self, str(_at(self, index, self._size)), _entry(value))
+    def __setitem__(self, idx: Any, value: Any) -> None:
+        setattr(self, str(_at(self, idx, self._size)), _entry(value))
 
     def __len__(self) -> int:
         return self._size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir.errors import ArgumentError
@@ -59,12 +60,12 @@ class Everywhere(Tracked):
 
 EVERYWHERE = Everywhere()
 # Those called when a parameter, a buffer or a child is registered with any module.
-_REGISTERED: dict[int, Hook] = Tracked()
+REGISTERED: dict[int, Hook] = Tracked()
 
 
 def registered(kind: str, module: Module, name: str, value: Any) -> Any:
     """What is registered in the end, after the hooks for that kind have seen it."""
-    for hook in [*_REGISTERED.values()] if _REGISTERED else ():
+    for hook in [*REGISTERED.values()] if REGISTERED else ():
         if hook.kind == kind and (replaced := hook.function(module, name, value)) is not None:
             value = replaced
     return value
@@ -94,29 +95,35 @@ def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
 
 def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
     """Call `hook(module, name, param)` when a parameter is registered; what it returns takes its place."""
-    return add(_REGISTERED, Hook("parameter", hook))
+    return add(REGISTERED, Hook("parameter", hook))
 
 
 def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
     """Call `hook(module, name, buffer)` when a buffer is registered; what it returns takes its place."""
-    return add(_REGISTERED, Hook("buffer", hook))
+    return add(REGISTERED, Hook("buffer", hook))
 
 
 def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
     """Call `hook(module, name, child)` when a child is registered; what it returns takes its place."""
-    return add(_REGISTERED, Hook("module", hook))
+    return add(REGISTERED, Hook("module", hook))
+
+
+BOUND = "load_pre", True  # those that PyTorch shows with their module as an argument
 
 
 class Shown(MutableMapping):
     """One kind of a module's hooks, as PyTorch shows it: functions by the ids of their handles."""
 
-    def __init__(self, hooks: dict[int, Hook], kind: str, only: str = ""):
-        self.hooks, self.kind, self.only = hooks, kind, only
+    def __init__(self, hooks: dict[int, Hook], kind: str, only: str = "", module: Module | None = None):
+        self.hooks, self.kind, self.only, self.module = hooks, kind, only, module
 
     def __getitem__(self, key: int) -> Callable:
         if key not in [*self]:
             raise KeyError(key)
-        return self.hooks[key].function
+        hook = self.hooks[key]
+        return (
+            partial(hook.function, self.module) if (hook.kind, hook.with_module) == BOUND else hook.function
+        )
 
     def __setitem__(self, key: int, function: Callable) -> None:
         self.hooks[key] = Hook(self.kind, function)._replace(**({self.only: True} if self.only else {}))
@@ -127,16 +134,16 @@ class Shown(MutableMapping):
         del self.hooks[key]
 
     def __iter__(self) -> Iterator[int]:
-        shown = [key for key, hook in self.hooks.items() if hook.kind == self.kind]
+        shown = [key for key, hook in self.hooks.items() if hook.kind.removesuffix("_replacing") == self.kind]
         return iter([key for key in shown if getattr(self.hooks[key], self.only)] if self.only else shown)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def shown(kind: str, only: str = "") -> property:
+def shown(kind: str, only: str = "", hooks: str = "_call_hooks") -> property:
     """The attribute that shows one kind of a module's hooks, or of these those whose field `only` is true."""
-    return property(lambda module: Shown(module._call_hooks, kind, only))
+    return property(lambda module: Shown(getattr(module, hooks), kind, only, module))
 
 
 def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:

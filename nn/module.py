@@ -710,15 +710,20 @@ class Module(Plain):
 
 for _kind in ("forward", "forward_pre", "backward", "backward_pre"):
     setattr(Module, f"_{_kind}_hooks", hooking.shown(_kind))
+    globals()[f"_global_{_kind}_hooks"] = hooking.Shown(
+        EVERYWHERE, _kind
+    )  # of all modules, as PyTorch shows them
+for _name, _kind in {
+    "state_dict": "save", "state_dict_pre": "save_pre",
+    "load_state_dict_pre": "load_pre", "load_state_dict_post": "load",
+}.items():  # fmt: skip
+    setattr(Module, f"_{_name}_hooks", hooking.shown(_kind, hooks="_state_hooks"))
+for _kind in ("parameter", "buffer", "module"):
+    globals()[f"_global_{_kind}_registration_hooks"] = hooking.Shown(hooking.REGISTERED, _kind)
 Module._forward_hooks_always_called = hooking.shown("forward", "always_call")  # type: ignore[attr-defined]
 Module._forward_hooks_with_kwargs = hooking.shown("forward", "with_kwargs")  # type: ignore[attr-defined]
 Module._forward_pre_hooks_with_kwargs = hooking.shown("forward_pre", "with_kwargs")  # type: ignore[attr-defined]
-# Those of all modules, as PyTorch shows them.
-_global_forward_hooks = hooking.Shown(EVERYWHERE, "forward")
 _global_forward_hooks_always_called = hooking.Shown(EVERYWHERE, "forward", "always_call")
-_global_forward_pre_hooks = hooking.Shown(EVERYWHERE, "forward_pre")
-_global_backward_hooks = hooking.Shown(EVERYWHERE, "backward")
-_global_backward_pre_hooks = hooking.Shown(EVERYWHERE, "backward_pre")
 
 
 def observed_call(self: Module, *args: Any, **kwargs: Any) -> Any:

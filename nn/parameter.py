@@ -38,7 +38,7 @@ def _as_buffer(made: Any, persistent: bool) -> Any:
 _META: Any = Tensor.__dict__["_meta"]
 
 
-class _Unmade:
+class UninitializedTensorMixin:
     """A tensor that has a dtype and a device, but no shape until `materialize` says it.
 
     Invariant: its type and array are those of an empty tensor, out of everybody's reach: who asks for the
@@ -130,7 +130,7 @@ def _unmade(kind: type, requires_grad: bool, dtype: DType, persistent: bool | No
     return kind(requires_grad=requires_grad, dtype=dtype, **rest)
 
 
-class UninitializedParameter(_Unmade, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A parameter whose shape the first call of its module decides; until then nothing computes with it."""
 
     __slots__ = ()
@@ -142,7 +142,7 @@ class UninitializedParameter(_Unmade, Parameter):
         return made
 
 
-class UninitializedBuffer(_Unmade, Tensor):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer whose shape the first call of its module decides; until then nothing computes with it."""
 
     __slots__ = ()
@@ -158,4 +158,4 @@ class UninitializedBuffer(_Unmade, Tensor):
 
 def is_lazy(param: Any) -> bool:
     """Whether a tensor has no shape yet."""
-    return isinstance(param, _Unmade)
+    return isinstance(param, UninitializedTensorMixin)

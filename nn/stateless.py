@@ -20,6 +20,24 @@ def swap(slot: Slot, value: Tensor) -> None:
     members[key] = value
 
 
+_MISSING: Any = object()
+
+
+def swap_tensor(module: Module, name: str, tensor: Any, allow_missing: bool = False) -> Any:
+    """Put a tensor, or what stands for none, in a member's place.  Returns what was there.
+
+    Raises AttributeError where nothing was, unless allow_missing.
+    """
+    kept = (module._parameters, module._buffers, vars(module))
+    members = next((members for members in kept if name in members), kept[-1])
+    old = members.pop(name, _MISSING) if allow_missing else getattr(module, name)
+    if tensor is _MISSING:
+        members.pop(name, None)
+    else:
+        members[name] = tensor
+    return old
+
+
 def tied(tensors: Sequence[Tensor]) -> list[int]:
     """For each tensor, the place of the first that it is."""
     first: dict[int, int] = {}

@@ -307,34 +307,38 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
     if isinstance(out_dims, tuple) and not isinstance(out, (tuple, list, dict)) and len(out_dims) == 1:
         out_dims = out_dims[0]
     dims = spread(out_dims, out, "vmap(out_dims)")
-    found = []
-    for y, dim in zip(leaves, dims, strict=True):
-        if not isinstance(y, Tensor):
-            if dim is None:
-                found.append(y)
-                continue
-            raise ArgumentValueError(
-                f"vmap: the function must return tensors, and returned a {type(y).__name__}",
-                f"returned: {y!r}",
-            )
-        mine = isinstance(y, Batched) and y._level is level
+    return unflatten(shape, [taken_out(level, y, dim) for y, dim in zip(leaves, dims, strict=True)])
+
+
+def taken_out(level: Batch, y: Any, dim: Any) -> Any:
+    """One result of a mapped function, its batch axis at `dim`."""
+    if not isinstance(y, Tensor):
         if dim is None:
-            if mine:
-                raise ArgumentValueError(
-                    "vmap(out_dims): None is for what is the same for every example", f"result: {y._meta}"
-                )
-            found.append(y)
-            continue
-        if isinstance(dim, bool) or not isinstance(dim, int):
-            raise ArgumentValueError(f"vmap(out_dims): must hold ints and None, not {dim!r}")
-        rank = y.ndim + 1
-        if not -rank <= dim < rank:
-            raise DimError(
-                f"vmap(out_dims): dim {dim} is out of range for results of {rank} dimensions with the batch",
-                f"result of one example: {y._meta}",
+            return y
+        raise ArgumentValueError(
+            f"vmap: the function must return tensors, and returned a {type(y).__name__}",
+            f"returned: {y!r}",
+        )
+    mine = isinstance(y, Batched) and y._level is level
+    if dim is None:
+        if mine:
+            raise ArgumentValueError(
+                "vmap(out_dims): None is for what is the same for every example", f"result: {y._meta}"
             )
-        found.append(from_front(y._value if mine else level.constant(y)[0], dim % rank))
-    return unflatten(shape, found)
+        return y
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise ArgumentValueError(f"vmap(out_dims): must hold ints and None, not {dim!r}")
+    rank = y.ndim + 1
+    if not -rank <= dim < rank:
+        raise DimError(
+            f"vmap(out_dims): dim {dim} is out of range for results of {rank} dimensions with the batch",
+            f"result of one example: {y._meta}",
+        )
+    return from_front(y._value if mine else level.constant(y)[0], dim % rank)
+
+
+# What programs put into `torch._functorch.vmap`, so that containers of their own are mapped over.
+REPLACED: dict[str, Any] = {}
 
 
 def vmap(
@@ -364,6 +368,12 @@ def vmap(
         raise ArgumentValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size!r})")
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        if chunk_size is None and "_unwrap_batched" in REPLACED:
+            size, dims, leaves, shape = REPLACED["_process_batched_inputs"](in_dims, args, func)
+            with opened(Batch(size, randomness)) as level:
+                given = REPLACED["_create_batched_inputs"](dims, leaves, level, shape)
+                out = modes.call_user_with(func, given, kwargs)
+                return REPLACED["_unwrap_batched"](out, out_dims, level, size, func)
         prefix = tuple(in_dims) if isinstance(in_dims, list) else in_dims
         if isinstance(prefix, tuple) and len(prefix) != len(args):
             raise ArgumentValueError(

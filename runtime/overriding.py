@@ -31,7 +31,9 @@ _UNHEARD_ROOMS = frozenset(
     for room in ("batched", "checkpointing", "checkpoints.saving", "derivatives", "func", "generator",
                  "gradcheck", "printing", "threads")
 )  # fmt: skip
-_UNHEARD = frozenset(("calculate_gain", "from_file", "from_numpy", "frombuffer", "is_tensor", "typename"))
+_UNHEARD = frozenset(
+    ("calculate_gain", "from_file", "from_numpy", "frombuffer", "is_tensor", "load_state_dict", "typename")
+)
 # Functions that read an object's values, whatever it is: a mode may answer, the object does not.
 _HEARD_BY_MODES = frozenset(
     ("as_tensor", "asarray", "tensor", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor",

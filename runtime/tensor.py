@@ -557,8 +557,8 @@ class Marked(type):
 class Parameter(Tensor, metaclass=Marked):
     """A tensor that a module owns and an optimizer updates.
 
-    Of an instance of a class of the user's, a sparse or a nested tensor it is one of that class, by its
-    `detach`, and marked.
+    Of an instance of a class of the user's, a sparse, nested or transformed tensor it is one of that class,
+    by its `detach`, and marked.
     """
 
     __slots__ = ()
@@ -571,7 +571,7 @@ class Parameter(Tensor, metaclass=Marked):
             raise ArgumentError(f"Parameter(data): data must be a tensor, not {type(data).__name__}")
         elif issubclass(type(data), Parameter):
             pass
-        elif not home_of(type(data)).startswith("lamina.") or data._compound:
+        elif not home_of(type(data)).startswith("lamina.") or type(data)._data is not Tensor._data:
             return _marked(data, requires_grad)
         made._data, made._meta, made._storage, made._view = data._data, data._meta, _shared(data), None
         made._node = None

@@ -153,7 +153,7 @@ def _spread(input: Any, index: Any) -> list:
         raise DimError(f"x[index]: an index can hold one Ellipsis (...), not {len(dots)}")
     named = sum(_width(item) for item in items)
     if named > input.ndim:
-        raise DimError(f"x[index]: too many indices: {named} for {input.ndim} dimensions")
+        raise DimError(f"x[index]: too many indices for tensor of dimension {input.ndim}: {named}")
     if dots:
         items[dots[0] : dots[0] + 1] = [_WHOLE] * (input.ndim - named)
     return items

@@ -172,7 +172,7 @@ def bind_index(input, indices):
     """
     tensors, dims = _operands("index", indices)
     if dims[-1] >= input.ndim:
-        raise DimError(f"x[index]: too many indices: {dims[-1] + 1} for {input.ndim} dimensions")
+        raise DimError(f"x[index]: too many indices for tensor of dimension {input.ndim}: {dims[-1] + 1}")
     return (input, *tensors), {"dims": dims, "shape": tuple(input.shape)}
 
 
@@ -359,7 +359,7 @@ def bind_index_put(input, indices, values, accumulate=False):
         indices = [j for i in indices for j in _places_in(i)]
     tensors, dims = _operands("index_put", indices)
     if dims[-1] >= input.ndim:
-        raise DimError(f"index_put: too many indices: {dims[-1] + 1} for {input.ndim} dimensions")
+        raise DimError(f"index_put: too many indices for tensor of dimension {input.ndim}: {dims[-1] + 1}")
     return (input, values, *tensors), {"dims": dims, "accumulate": bool(accumulate)}
 
 

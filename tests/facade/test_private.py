@@ -29,6 +29,17 @@ def test_what_libraries_ask_of_rooms():
     with pytest.raises(ValueError, match="Lamina downloads nothing"):
         lamina.utils.model_zoo.load_url("https://example.com/x.pth")
     assert lamina.ones(2).dtype not in (lamina.complex32, lamina.chalf, lamina.qint8)
+    assert str(lamina.quint4x2) == "torch.quint4x2"
+    state = lamina.utils.data._utils.worker._generate_state(12345678901234, 3)
+    assert state == [2677634501, 810098766, 226270600, 4115140591]  # PyTorch's
+    from lamina._ops import HigherOrderOperator, OpOverload
+    from lamina._subclasses.fake_tensor import FakeTensor
+
+    assert lamina._guards.active_fake_mode() is None
+    assert not isinstance(lamina.ones(1), FakeTensor) and not isinstance(len, HigherOrderOperator)
+    assert isinstance(lamina.ops.aten.add.Tensor, OpOverload)
+    assert isinstance(lamina.ones(1).untyped_storage(), lamina.StorageBase)
+    assert lamina._utils._get_device_module("cpu") is lamina.cpu
 
 
 def test_rooms_of_what_is_not_here_say_so():

@@ -48,7 +48,7 @@ def test_an_int_beside_a_tensor_drops_its_dimension_first():
 REFUSED = [
     (np.s_[2], DimError, "x[index]: index 2 is out of bounds for dimension 0 with size 2"),
     (np.s_[:, -4], DimError, "x[index]: index -4 is out of bounds for dimension 1 with size 3"),
-    (np.s_[0, 0, 0, 0], DimError, "x[index]: too many indices: 4 for 3 dimensions"),
+    (np.s_[0, 0, 0, 0], DimError, "x[index]: too many indices for tensor of dimension 3: 4"),
     (np.s_[..., ...], DimError, "x[index]: an index can hold one Ellipsis (...), not 2"),
     (np.s_[::-1], ArgumentValueError, "x[index]: the step of a slice must be greater than 0, not -1"),
     (np.s_[:, np.array([0, 7])], DimError, "x[index]: index 7 is out of bounds for dimension 1 with size 3"),

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E731 B023 - small functions under names, as users write them
 
+import importlib
 import warnings
 from types import SimpleNamespace
 
@@ -781,6 +782,56 @@ def jacobians_row_by_row(T, F):
             return g * 2 * float(g.nonzero().shape[0])
 
     return parts, F.jacrev(Looks.apply, chunk_size=1)(x)
+
+
+class Bag:
+    """A container of a program's own, which enters and leaves vmap by functions put into PyTorch's."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+@case
+def containers_by_functions_put_into_vmap(T, F):
+    of = importlib.import_module(f"{T.__name__}._functorch.vmap")
+
+    def process(in_dims, args, func):
+        leaves, spec = of.tree_flatten(args)
+        dims = of._broadcast_to_and_flatten(in_dims, spec)
+        return leaves[0].x.size(dims[0]), dims, leaves, spec
+
+    def enter(dims, leaves, level, spec):
+        assert of._get_name(f) == "f"
+        parts = [Bag(of._add_batch_dim(bag.x, dim, level)) for dim, bag in zip(dims, leaves, strict=True)]
+        return of.tree_unflatten(parts, spec)
+
+    def leave(out, out_dims, level, size, func):
+        return Bag(of._maybe_remove_batch_dim("f", out.x, level, size, out_dims))
+
+    def f(bag):
+        assert bag.x.shape == (3,) and importlib.import_module(
+            f"{T.__name__}._C"
+        )._functorch.is_batchedtensor(bag.x)
+        return Bag(bag.x * bag.x.sum())
+
+    names = {"_process_batched_inputs": process, "_create_batched_inputs": enter, "_unwrap_batched": leave}
+    kept = {name: getattr(of, name, None) for name in names}
+    vars(of).update(names)
+    try:
+        return T.vmap(f, 1, out_dims=1)(Bag(data(T, 3, 2))).x
+    finally:
+        for name, value in kept.items():
+            setattr(of, name, value) if value else delattr(of, name)
+
+
+@case
+def parameters_of_one_example(T, F):
+    def f(x, w):
+        weight = T.nn.Parameter(w)
+        assert isinstance(weight, T.nn.Parameter) and weight.is_leaf
+        return (weight @ x).detach()
+
+    return T.vmap(f, (None, 0))(data(T, 3), data(T, 2, 3))
 
 
 @pytest.mark.parametrize("name", CASES)

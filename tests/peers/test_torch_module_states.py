@@ -4,7 +4,7 @@ import copy
 import importlib
 import pickle
 import warnings
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, UserDict, namedtuple
 
 import pytest
 
@@ -208,5 +208,87 @@ def test_trees_are_mapped_leaf_by_leaf():
             leaves, trees.tree_unflatten(leaves, spec), trees.tree_map(repr, tree), trees.tree_leaves(tree),
             trees.tree_map_only(int, lambda x: x + 1, tree), trees.tree_any(lambda x: x == 3.0, tree),
         )  # fmt: skip
+
+    same(program)
+
+
+def test_hooks_of_states_are_shown_as_they_are_called():
+    def program(t):
+        module, told = t.nn.Linear(1, 1), []
+        module.register_state_dict_pre_hook(lambda *args: told.append(("before", len(args))))
+        module.register_state_dict_post_hook(lambda *args: told.append(("after", len(args))))
+        module._register_state_dict_hook(lambda *args: told.append(("replacing", len(args))))
+        module.register_load_state_dict_pre_hook(lambda *args: told.append(("bound", len(args))))
+        module._register_load_state_dict_pre_hook(lambda *args: told.append(("bare", len(args))))
+        module.register_load_state_dict_post_hook(lambda *args: told.append(("loaded", len(args))))
+        calls = {
+            "_state_dict_pre_hooks": (module, "", True),
+            "_state_dict_hooks": (module, {}, "", {}),
+            "_load_state_dict_pre_hooks": ({}, "", {}, True, [], [], []),
+            "_load_state_dict_post_hooks": (module, None),
+        }
+        for name, args in calls.items():
+            for hook in getattr(module, name).values():
+                hook(*args)
+        return told
+
+    same(program)
+
+
+def test_hooks_of_what_is_registered_are_shown():
+    def program(t):
+        file = importlib.import_module(f"{t.__name__}.nn.modules.module")
+        told = []
+        for kind in ("parameter", "buffer", "module"):
+            shown = getattr(file, f"_global_{kind}_registration_hooks")
+            handle = getattr(file, f"register_module_{kind}_registration_hook")(lambda *args: len(args))
+            told += [hook(1, 2, 3) for hook in shown.values()]
+            handle.remove()
+            told.append(len(shown))
+        return told
+
+    same(program)
+
+
+def test_a_state_that_answers_calls_of_torch_functions_is_loaded():
+    class State(UserDict):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return NotImplemented
+
+    def program(t):
+        module = t.nn.Linear(1, 1)
+        module.load_state_dict(State(weight=t.ones(1, 1), bias=t.zeros(1)))
+        return module.weight.tolist()
+
+    same(program)
+
+
+def test_members_are_swapped_whatever_they_are():
+    def program(t):
+        swap = importlib.import_module(f"{t.__name__}.nn.utils._named_member_accessor").swap_tensor
+        module = t.nn.BatchNorm1d(1)
+        module.plain = t.full((1,), 7.0)
+        told = [swap(module, name, t.full((1,), 3.0)).tolist() for name in ("weight", "running_var", "plain")]
+        told += [module.weight.tolist(), "weight" in module._parameters, module.plain.tolist()]
+        nothing = swap(module, "new", t.ones(1), allow_missing=True)
+        told += [module.new.tolist(), swap(module, "new", nothing).tolist(), hasattr(module, "new")]
+        try:
+            swap(module, "absent", t.ones(1))
+        except AttributeError:
+            told.append("refused")
+        return told
+
+    same(program)
+
+
+def test_places_of_containers_have_a_name():
+    def program(t):
+        layers = t.nn.ModuleList([t.nn.ReLU(), t.nn.Tanh()])
+        layers.__setitem__(idx=0, module=t.nn.Sigmoid())
+        weights = t.nn.ParameterList([t.ones(1), t.zeros(1)])
+        found = weights.__getitem__(idx=1).tolist(), repr(layers.__getitem__(idx=0))
+        layers.__delitem__(idx=0)
+        return *found, len(layers)
 
     same(program)

@@ -39,6 +39,23 @@ def test_as_pytorch_takes_them_apart(tree):
     assert ours.treespec_pprint(spec) == theirs.treespec_pprint(wanted)
 
 
+KINDS = {
+    "tuple": (1, 2), "list": [1, 2], "dict": {"a": 1}, "namedtuple": Point(1, 2), "deque": deque([1], 3),
+    "ordereddict": OrderedDict(b=1), "defaultdict": defaultdict(list, a=[1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_functions_by_the_names_of_containers(kind):
+    told = []
+    for module in (theirs, ours):
+        items, context = getattr(module, f"_{kind}_flatten")(KINDS[kind])
+        again = getattr(module, f"_{kind}_unflatten")(items, context)
+        keyed, same = getattr(module, f"_{kind}_flatten_with_keys")(KINDS[kind])
+        told.append((items, again, type(again), [(str(key), x) for key, x in keyed], context == same))
+    assert told[0] == told[1]
+
+
 def test_sizes_are_containers_too():
     for module, size in ((ours, Size([2, 3])), (theirs, torch.Size([2, 3]))):
         leaves, spec = module.tree_flatten([size])
