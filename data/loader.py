@@ -64,8 +64,6 @@ class DataLoader(Generic[T]):
         in_order: bool = True, progress: bool | str = False,
     ):  # fmt: skip
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
-        if not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")) or isinstance(dataset, type):
-            raise ArgumentError(f"DataLoader(dataset): has neither items nor an iterator: {dataset!r:.60}")
         for name, order in (("sampler", sampler), ("batch_sampler", batch_sampler)):
             if order is not None:
                 require_method(f"DataLoader({name}=…)", order, "__iter__")

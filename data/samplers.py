@@ -51,7 +51,6 @@ class SequentialSampler(Sampler[int]):
     """0, 1, 2 … to the end."""
 
     def __init__(self, data_source: Any):
-        require_method("SequentialSampler(data_source=…)", data_source, "__len__")
         self.data_source = data_source
 
     def __iter__(self):

@@ -182,3 +182,9 @@ def test_loaders_can_be_named_with_what_they_give():
 
     assert epoch(DataLoader[int](range(4)), None) == 4
     assert lamina.data.DistributedSampler[int] is not None
+
+
+def test_a_loader_is_made_before_its_dataset_is_there():
+    for nothing in (None, DataLoader):  # as copyreg calls what a subclass of two classes is made again by
+        with pytest.raises(TypeError, match="has no len"):
+            list(DataLoader(nothing))
