@@ -449,9 +449,14 @@ def _multinomial(input: np.ndarray, state: np.ndarray, *, num_samples: int, repl
         drawn = _uniform(words(state, 2 * rows * num_samples), float64).reshape(rows, num_samples)
         sums = weights.cumsum(1)
         # the last weight above 0 is the last place that can be found, whatever the sum was rounded to
-        found = np.empty((rows, num_samples), np.int64)
-        for row, (s, u) in enumerate(zip(sums, drawn, strict=True)):
-            found[row] = np.searchsorted(s[:-1], u * s[-1], "right")
+        found = np.zeros((rows, num_samples), np.int64)
+        drawn *= sums[:, -1:]
+        if n * num_samples <= min(rows, 4096):  # seven times quicker for 50,000 rows of 6
+            for s in sums[:, :-1].T:
+                found += s[:, None] <= drawn
+        else:
+            for row in range(rows):
+                found[row] = np.searchsorted(sums[row, :-1], drawn[row], "right")
         last = n - 1 - (weights[:, ::-1] > 0).argmax(1)
         places = np.minimum(found, last[:, None])
     else:

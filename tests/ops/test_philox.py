@@ -125,6 +125,16 @@ def test_multinomial_draws_in_proportion_and_never_a_weight_of_zero():
     assert (first[:, 0] != first[:, 1]).all()
 
 
+@pytest.mark.parametrize("rows, n, count", [(500, 6, 1), (500, 6, 3), (300, 1, 2), (500, 40, 9)])
+def test_multinomial_draws_the_same_by_columns_and_by_rows(monkeypatch, rows, n, count):
+    multinomial, state = REGISTRY["random_multinomial"].reference, np.array([2, 0])
+    weights = np.random.rand(rows, n).astype(np.float32) * (np.random.rand(rows, n) < 0.8)
+    weights[:, 0] += 0.01
+    drawn = multinomial(weights, state, num_samples=count, replacement=True)
+    monkeypatch.setattr("lamina.ir.ops.random.min", lambda *_: 0, raising=False)
+    assert np.array_equal(drawn, multinomial(weights, state, num_samples=count, replacement=True))
+
+
 def test_dropout_keeps_all_or_nothing_at_the_ends():
     dropout, state = REGISTRY["random_dropout"].reference, np.array([2, 0])
     ones = np.ones((7, 11), np.float32)
