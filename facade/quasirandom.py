@@ -9,7 +9,8 @@ import numpy as np
 from ..ir.dtypes import DType, default_dtype
 from ..ir.errors import ArgumentValueError
 from ..ir.lazy import load
-from ..runtime import Tensor, ops, tensor
+from ..runtime import Tensor, tensor
+from ..runtime.random import randint
 from ..runtime.refusal import refusing_methods
 
 
@@ -31,7 +32,7 @@ class SobolEngine:
                 f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}], not {dimension}"
             )
         self.dimension, self.scramble, self.seed, self.num_generated = dimension, scramble, seed, 0
-        drawn = int(ops.randint(0, 2**31, ()).item()) if scramble and seed is None else seed
+        drawn = randint(0, 2**31, ()).item() if scramble and seed is None else seed
         qmc: Any = load("scipy.stats.qmc", "scipy")
         self._points = qmc.Sobol(dimension, scramble=scramble, bits=self.MAXBIT, rng=drawn)
 

@@ -183,15 +183,18 @@ def root_function(name: str) -> Any:
 
 
 def _of_lamina(module: str, name: str) -> tuple[Any, str]:
-    """A module of `nn`, by Lamina's name or by PyTorch's, one of its functions, or an op."""
+    """A class of `nn` or `distributions`, by Lamina's name or by PyTorch's, a function of nn's, or an op."""
     home = HERE + module.removeprefix("torch").removeprefix(HERE)
     if home == f"{HERE}.runtime.ops" and (op := root_function(name)) is not None:
         return op, ""
     if home == f"{HERE}._C._nn":  # where PyTorch keeps gelu and its kin
         home = f"{HERE}.nn.functional"
-    if not f"{home}.".startswith(f"{HERE}.nn."):
-        return None, "only the modules of nn are taken: save the state_dict() of optimizers and others"
     found = _looked_up(home, name)
+    random = f"{HERE}.distributions."  # whose classes have no __setstate__
+    if f"{home}.".startswith(random) and isinstance(found, type) and found.__module__.startswith(random):
+        return found, ""
+    if not f"{home}.".startswith(f"{HERE}.nn."):
+        return None, "only nn and distributions are taken: save the state_dict() of optimizers and others"
     if home == f"{HERE}.nn.functional" and not name.startswith("_") and isinstance(found, FunctionType):
         return found, ""
     members = sys.modules[f"{HERE}.nn.members"]

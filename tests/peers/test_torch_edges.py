@@ -103,6 +103,9 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "points of Sobol": lambda T: T.quasirandom.SobolEngine(5).fast_forward(3).draw(6),
     "balanced points of Sobol": lambda T: T.quasirandom.SobolEngine(3).draw_base2(3, dtype=T.float64),
     "unbalanced points of Sobol": lambda T: T.quasirandom.SobolEngine(3).fast_forward(3).draw_base2(2),
+    "points that a generator scrambles": lambda T: (
+        T.quasirandom.SobolEngine(2, scramble=True).draw(64) < 0.5
+    ).sum(0),
     "points of no dimension": lambda T: T.quasirandom.SobolEngine(0),
     "a storage of a dtype": lambda T: T.tensor(T.TypedStorage([1, 2], dtype=T.int16), dtype=T.int16),
     "a storage of bytes of a buffer": lambda T: T.tensor(T.ShortStorage.from_buffer(b"abcd", "big").tolist()),

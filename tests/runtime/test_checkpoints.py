@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina import nn
+from lamina import distributions, nn
 from lamina.ir.errors import ArgumentError, ArgumentValueError, DeviceError, LaminaError
 from lamina.runtime.checkpoints import archive as archives
 from lamina.runtime.checkpoints import classes
@@ -152,6 +152,20 @@ def test_a_module_of_the_program_comes_back_whole():
     optimizer = lamina.optim.SGD(found.parameters(), lr=0.1)
     found(x).sum().backward()
     optimizer.step()
+
+
+def test_distributions_are_taken_as_modules_are():
+    normal = distributions.Normal(lamina.zeros(2), lamina.ones(2))
+    mapped = distributions.TransformedDistribution(normal, [distributions.ExpTransform()])
+    saved = {"mapped": mapped, "each": distributions.Independent(normal, 1),
+             "above": distributions.constraints.greater_than(1.0)}  # fmt: skip
+    found = again(saved, weights_only=False)
+    for name in ("mapped", "each"):
+        x = saved[name].sample()
+        assert (found[name].log_prob(x) == saved[name].log_prob(x)).all()
+    assert found["above"].check(lamina.tensor([1.0, 2.0])).tolist() == [False, True]
+    with pytest.raises(LaminaError, match="Normal"):
+        again(normal, weights_only=True)
 
 
 def test_classes_of_tensors_and_of_none_come_back():
