@@ -70,6 +70,8 @@ SUITES: dict[str, Suite] = {
             "not lime and not shap and not Shap",
         ),
     ),
+    # the other files take minutes each
+    "e3nn": Suite(("tests/o3/linear_test.py", "tests/o3/rotation_test.py"), ("--timeout=60",)),
     "einops": Suite(("einops/tests",)),
     "gpytorch": Suite(("test",), ("--timeout=120",)),
     "kornia": Suite(  # not its augmentations, 5573 tests, nor models, whose weights are downloaded

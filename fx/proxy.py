@@ -234,6 +234,8 @@ class Proxy:
         name = getattr(orig_method, "__name__", "")
         if name.startswith("__") and name.endswith("__"):  # of a tensor beside a proxy: Python's operator
             return tracer.create_proxy("call_method", name, args, kwargs)
+        if name == "einsum" and len(args) == 2 and isinstance(args[1], (tuple, list)):
+            args = (args[0], *args[1])  # as passes over graphs look for operands
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
 
 

@@ -5,6 +5,7 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
 
 from typing import Final
 
+from ..ir.errors import LaminaError as Error
 from .export import ExportError, export
 from .loaded import Loaded, ModelError, load
 from .observe.policy import pure
@@ -43,11 +44,11 @@ from .trace import RefusedError, TooManyRecordings, TracedFunction, reset, trace
 from .viewing import show
 
 __all__ = [
-    "Attribute", "ExportError", "Final", "Loaded", "ModelError", "RecursiveScriptModule", "RefusedError",
-    "ScriptFunction", "ScriptModule", "TopLevelTracedModule", "TooManyRecordings", "TracedFunction",
-    "TracerWarning", "_overload", "_overload_method", "annotate", "enable_onednn_fusion", "export", "fork",
-    "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load", "mark_dynamic",
-    "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "pure", "reset", "save",
-    "script", "script_if_tracing", "script_method", "set_fusion_strategy", "show", "trace", "trace_module",
-    "unused", "wait",
+    "Attribute", "Error", "ExportError", "Final", "Loaded", "ModelError", "RecursiveScriptModule",
+    "RefusedError", "ScriptFunction", "ScriptModule", "TopLevelTracedModule", "TooManyRecordings",
+    "TracedFunction", "TracerWarning", "_overload", "_overload_method", "annotate", "enable_onednn_fusion",
+    "export", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load",
+    "mark_dynamic", "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "pure",
+    "reset", "save", "script", "script_if_tracing", "script_method", "set_fusion_strategy", "show", "trace",
+    "trace_module", "unused", "wait",
 ]  # fmt: skip

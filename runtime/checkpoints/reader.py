@@ -164,7 +164,7 @@ class _World:
                 f"load(): Weights only load failed: {self.name} names {shown}, which is not taken from files"
             )
             ways.insert(
-                1, "weights_only=False takes modules of nn, distributions, and classes that your program has defined"
+                1, "weights_only=False takes modules of nn, distributions and classes of your program"
             )
         else:
             rule = f"load(): {self.name} names {shown}, which is not taken from files: {why}"

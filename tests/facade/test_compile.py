@@ -475,3 +475,9 @@ def test_a_script_module_is_a_module_to_derive_from():
     assert isinstance(jit.script(len), jit.ScriptFunction) and not isinstance(
         jit.script(len), jit.ScriptModule
     )
+
+
+def test_what_scripts_raise_is_an_error_of_jit():
+    scripted = lamina.jit.script(lambda x: x @ x)
+    with pytest.raises(lamina.jit.Error):
+        scripted(lamina.ones(2, 3))

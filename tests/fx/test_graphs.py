@@ -168,6 +168,17 @@ def test_containers_may_be_taken_apart():
     assert torch.equal(again(held, True)["sum"], torch.full((2,), 2.0))
 
 
+def test_einsum_has_its_operands_one_by_one():
+    for told in (
+        lambda x, y: torch.einsum("ij,jk->ik", (x, y)),
+        lambda x, y: torch.einsum("ij,jk->ik", x, y),
+    ):
+        graph = fx.symbolic_trace(told)
+        equation, *operands = next(node for node in graph.graph.nodes if node.op == "call_function").args
+        assert equation == "ij,jk->ik" and [x.name for x in operands] == ["x", "y"]
+        assert graph(torch.ones(2, 3), torch.ones(3, 1)).tolist() == [[3.0], [3.0]]
+
+
 def test_functions_may_stay_whole():
     graph = fx.symbolic_trace(lambda x: x + len(x))
     assert [n.target for n in graph.graph.nodes if n.op == "call_function"] == [len, operator.add]
