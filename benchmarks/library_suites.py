@@ -58,6 +58,19 @@ SUITES: dict[str, Suite] = {
         ),
         ("--timeout=60",),
     ),
+    # a part that takes a minute
+    "botorch": Suite(
+        (
+            "test/acquisition/test_analytic.py",
+            "test/acquisition/test_objective.py",
+            "test/models/transforms",
+            "test/posteriors",
+            "test/sampling/test_normal.py",
+            "test/sampling/pathwise/test_posterior_samplers.py",
+            "test/utils/test_transforms.py",
+        ),
+        ("--timeout=60",),
+    ),
     # its tests ask for EINOPS_TEST_BACKENDS=numpy,torch in the environment
     "captum": Suite(
         ("tests/attr", "tests/metrics", "tests/module", "tests/robust", "tests/utils"),
@@ -70,8 +83,10 @@ SUITES: dict[str, Suite] = {
             "not lime and not shap and not Shap",
         ),
     ),
-    # the other files take minutes each
-    "e3nn": Suite(("tests/o3/linear_test.py", "tests/o3/rotation_test.py"), ("--timeout=60",)),
+    # the other files take minutes each; test_linear_like_tp draws the names of its cases
+    "e3nn": Suite(
+        ("tests/o3/linear_test.py", "tests/o3/rotation_test.py"), ("--timeout=60", "-k", "not like_tp")
+    ),
     "einops": Suite(("einops/tests",)),
     "gpytorch": Suite(("test",), ("--timeout=120",)),
     "kornia": Suite(  # not its augmentations, 5573 tests, nor models, whose weights are downloaded
@@ -146,7 +161,13 @@ SUITES: dict[str, Suite] = {
         ("-W", "default::DeprecationWarning"),
     ),
     "normflows": Suite(("normflows",)),
-    "stable-baselines3": Suite(("tests",), ("--timeout=60",)),
+    # its other files train, for minutes; five million draws
+    "stable-baselines3": Suite(
+        ("tests/test_buffers.py", "tests/test_distributions.py", "tests/test_preprocessing.py"),
+        ("--timeout=60", "-k", "not test_categorical"),
+    ),
+    # its source tree hides what is installed, and compiled: only its tests are unpacked
+    "tensordict": Suite(("test/tensordict/test_generic.py", "test/nn/test_nn.py"), ("--timeout=60",)),
     # the other files take minutes, each test of theirs a hundred cases
     "torchdiffeq": Suite(("tests/api_tests.py", "tests/event_tests.py")),
     # A part of 31,000 tests: one file of classification, no retrieval, clusters or pictures.  What needs a
