@@ -32,7 +32,6 @@ ROOMS = {
     "_ops": "facade.library:operators",
     "_subclasses": "facade.switches:subclasses",
     "_subclasses.fake_tensor": "facade.switches:subclasses",
-    "_subclasses.functional_tensor": "facade.switches:subclasses",
     "_functorch.vmap": "facade.switches:functorch_vmap",
     "_inductor": "facade.switches:inductor",
     "_jit_internal": "facade.jit_internal",

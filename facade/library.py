@@ -210,10 +210,7 @@ class _Ops(ModuleType):
 registry = _Ops("lamina.ops", "Operators by their space and name: a program's own, and `aten`'s.")
 
 
-operators = _room(
-    "_ops", "torch.ops holds Python's functions", "HigherOrderOperator", OpOverload=_Packet,
-    OpOverloadPacket=_Packet,
-)  # fmt: skip
+operators = _room("_ops", "torch.ops holds Python's functions", "HigherOrderOperator", OpOverload=_Packet)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -44,7 +44,7 @@ class _Unbuilt:
 complex32 = chalf = _Unbuilt("complex32", "complex64 is")
 quint8, qint8, qint32, quint4x2, quint2x4 = (
     _Unbuilt(name, "lamina.quantize makes models of integers")
-    for name in ("quint8", "qint8", "qint32", "quint4x2", "quint2x4")
+    for name in "quint8 qint8 qint32 quint4x2 quint2x4".split()
 )
 
 

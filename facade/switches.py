@@ -45,9 +45,8 @@ functorch_C = _module(
 )  # fmt: skip
 guards = _room("_guards", "nothing is traced by fake tensors", active_fake_mode=_nothing)
 subclasses = _room(
-    "_subclasses", "device='meta' makes tensors without values",
-    "FakeTensor", "FakeTensorMode", "FunctionalTensor", "mb_unwrap_functional_tensor",
-)  # fmt: skip
+    "_subclasses", "the meta device has tensors without values", "FakeTensor", "FakeTensorMode"
+)
 
 
 def set_logs(**components: Any) -> None:
