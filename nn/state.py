@@ -84,6 +84,9 @@ def attributes(cls: type, state: Any) -> dict[str, Any]:
         members = own[key]
         if not isinstance(members, dict):
             raise StateError(f"{name}: its state has a {type(members).__name__} for {key}")
+        for each, x in members.items():  # a user's __getstate__ finds members in __dict__, too
+            if own.get(each, own) is x:
+                del own[each]
         wrong = [
             each for each, x in members.items()
             if type(each) is not str or each in own or callable(getattr(cls, each, None))

@@ -292,3 +292,60 @@ def test_places_of_containers_have_a_name():
         return *found, len(layers)
 
     same(program)
+
+
+class Wrapped:
+    """What a module of a program's own does with its attributes, as Lightning's modules do."""
+
+    def __getstate__(self):
+        return {**self.__dict__, "trainer": None}
+
+
+def test_a_state_of_all_attributes_is_copied():
+    def program(t):
+        class Net(Wrapped, t.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.weight = t.nn.Linear(1, 1), t.nn.Parameter(t.ones(1))
+                self.register_buffer("count", t.zeros(1))
+                self.register_parameter("none", None)
+                self.trainer = [1]
+
+        net = Net()
+        again = copy.deepcopy(net)
+        again.weight.data += 1
+        again.layer = t.nn.Linear(1, 2)
+        names = [name for name, _ in again.named_parameters()]
+        return (
+            names,
+            again.trainer,
+            again.none,
+            again.layer.out_features,
+            net.weight.item(),
+            "layer" in again._modules,
+        )
+
+    same(program)
+
+
+RULES = {
+    "StepLR": (1, 0.5), "ExponentialLR": (0.5,), "CosineAnnealingLR": (10, 0.1), "MultiStepLR": ([1, 2], 0.1),
+    "LinearLR": (0.1, 1, 5), "ConstantLR": (0.5, 2), "PolynomialLR": (5,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_groups_that_join_later_follow_a_schedule(rule):
+    def program(t):
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=1.0)
+        schedule, rates = getattr(t.optim.lr_scheduler, rule)(optimizer, *RULES[rule]), []
+        for i in range(4):
+            optimizer.step()
+            schedule.step()
+            if not i:
+                optimizer.add_param_group({"params": [t.nn.Parameter(t.ones(1))], "lr": 0.3})
+            rates += [group["lr"] for group in optimizer.param_groups]
+        return rates
+
+    theirs, ours = answers(program)
+    assert ours == pytest.approx(theirs, rel=1e-12)
