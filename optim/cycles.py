@@ -251,7 +251,7 @@ class SWALR(LRScheduler):
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
     def get_lr(self):
-        epoch = max(1, self.last_epoch) if self.anneal_epochs == 0 else self.last_epoch
+        epoch = max(self._step_count - 1, self.anneal_epochs == 0)
         before, now = self._share(epoch - 1), self._share(epoch)
         rates = []
         for group in self.optimizer.param_groups:

@@ -34,6 +34,7 @@ class LRScheduler:
 
     # What classes derived from PyTorch's ask in `get_lr` before they warn of calls from elsewhere.
     _get_lr_called_within_step, _is_initial = True, False
+    _began = 0  # how many steps came before it was made
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         if not isinstance(optimizer, Optimizer):
@@ -48,7 +49,7 @@ class LRScheduler:
                     f"group {i} has no 'initial_lr', needed by a schedule resumed at epoch {last_epoch}"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
+        self.last_epoch, self._began = last_epoch, last_epoch + 1
         self._initial_step()
 
     def _initial_step(self) -> None:
@@ -59,7 +60,7 @@ class LRScheduler:
 
     @property
     def _step_count(self) -> int:
-        return self.last_epoch + 1
+        return self.last_epoch + 1 - self._began
 
     @_step_count.setter
     def _step_count(self, count: int) -> None:
@@ -97,13 +98,17 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer and what can't be saved (functions), under PyTorch's names."""
-        kept = {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
+        kept = {
+            k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_began") and not callable(v)
+        }
         kept = {k: v for k, v in kept.items() if not _functions(v)}
         return {**kept, "_step_count": self._step_count, **_OF_STEPS}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         self.__dict__.update({k: v for k, v in state_dict.items() if k not in _DERIVED})
+        if "_step_count" in state_dict:
+            self._began = self.last_epoch + 1 - state_dict["_step_count"]
 
 
 _OF_STEPS = {"_is_initial": False, "_get_lr_called_within_step": False}  # how PyTorch marks where it is

@@ -349,3 +349,21 @@ def test_groups_that_join_later_follow_a_schedule(rule):
 
     theirs, ours = answers(program)
     assert ours == pytest.approx(theirs, rel=1e-12)
+
+
+def test_averaged_rates_go_on_from_where_they_are_begun():
+    def program(t):
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=1.0)
+        optimizer.param_groups[0]["initial_lr"] = 1.0
+        schedule, told = t.optim.swa_utils.SWALR(optimizer, 0.1, 3, last_epoch=8), []
+        for i in range(4):
+            optimizer.step()
+            schedule.step()
+            told += [round(optimizer.param_groups[0]["lr"], 9), schedule._step_count, schedule.last_epoch]
+            if i == 1:
+                state = schedule.state_dict()
+                schedule = t.optim.swa_utils.SWALR(optimizer, 0.1, 3, last_epoch=8)
+                schedule.load_state_dict(state)
+        return told
+
+    same(program)
