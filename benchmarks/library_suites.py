@@ -160,6 +160,18 @@ SUITES: dict[str, Suite] = {
         tuple(f"tests/test_{name}.py" for name in ("adam", "rsgd", "sparse_adam", "tensor_api", "utils")),
         ("-W", "default::DeprecationWarning"),
     ),
+    # a part; what starts processes is left out.  Its src hides what is installed: only its tests are unpacked
+    "lightning": Suite(
+        (
+            *(
+                f"tests/tests_pytorch/callbacks/test_{part}.py"
+                for part in ("early_stopping", "lr_monitor", "stochastic_weight_avg")
+            ),
+            "tests/tests_pytorch/core/test_lightning_optimizer.py",
+            "tests/tests_pytorch/utilities/test_model_summary.py",
+        ),
+        ("-o", "addopts=", "--timeout=60", "-k", "not spawn and not fork and not ddp and not fsdp"),
+    ),
     "normflows": Suite(("normflows",)),
     # its other files train, for minutes; five million draws
     "stable-baselines3": Suite(
