@@ -21,9 +21,9 @@ from ..data import collate as collating
 from ..data import fetching
 from ..distributions import multivariate, parameters, transform
 from ..ir.dtypes import ALL, COMPLEX, DType, bool_, default_dtype, float32, float64
-from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError, ShapeError
+from ..ir.errors import ArgumentError, ArgumentValueError, DTypeError
 from ..ir.types import Device
-from ..nn import functional, init
+from ..nn import functional, init, multihead
 from ..runtime import (
     Tensor,
     get_num_threads,
@@ -189,32 +189,8 @@ def _canonical_mask(
     )
 
 
-def _mha_shape_check(
-    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None,
-    num_heads: int,
-) -> bool:  # fmt: skip
-    """Whether attention's operands have a batch.  Raises ShapeError where they don't suit one another."""
-    if query.dim() not in (2, 3):
-        raise ShapeError(
-            f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query"
-        )
-    batched = query.dim() == 3
-    kind = "batched" if batched else "unbatched"
-    about = ("key", key, (query.dim(),)), ("value", value, (query.dim(),))
-    masks = ("key_padding_mask", key_padding_mask, (query.dim() - 1,)), ("attn_mask", attn_mask, (2, 3))
-    for name, x, dims in (*about, *masks):
-        if x is not None and x.dim() not in dims:
-            wanted = " or ".join(f"{n}-D" for n in dims)
-            raise ShapeError(f"For {kind} query, expected {name} to be {wanted} but found {x.dim()}-D")
-    if not batched and attn_mask is not None and attn_mask.dim() == 3:
-        wanted = (num_heads, query.shape[0], key.shape[0])
-        if tuple(attn_mask.shape) != wanted:
-            raise ShapeError(f"Expected `attn_mask` shape to be {wanted} but got {tuple(attn_mask.shape)}")
-    return batched
-
-
 OF_FUNCTIONAL = {
-    "_canonical_mask": _canonical_mask, "_mha_shape_check": _mha_shape_check,
+    "_canonical_mask": _canonical_mask, "_mha_shape_check": multihead._check_ranks,
     "_none_or_dtype": _none_or_dtype,
     "_in_projection_packed": _in_projection_packed, "_in_projection": _in_projection,
     "_get_softmax_dim": _get_softmax_dim, "_Reduction": _reduction,

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Optional, Union
 
 from ..runtime import Tensor, batched
 from . import pytree
@@ -19,6 +19,12 @@ def _module(name: str, doc: str, **names: Any) -> ModuleType:
     made = ModuleType(f"{ROOT}.{name}", doc)
     vars(made).update(names, __path__=[])
     return made
+
+
+annotations = _module(
+    "jit.annotations", "What programs write types with.", Any=Any, Dict=dict, List=list, Optional=Optional,
+    Tuple=tuple, Union=Union,
+)  # fmt: skip
 
 
 # ---- PyTorch's compilers -----------------------------------------------------------------------------------

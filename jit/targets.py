@@ -34,14 +34,13 @@ from ..passes.triton.target import ANY
 from ..passes.triton.target import Target as Architecture
 from ..runtime import compiler, guard, native, workers
 from ..runtime.cuda import executable as cuda
-from ..runtime.statistics import Statistics
 from .garbage import GARBAGE, Garbage
 
 
 class Executable(Protocol):
     """A program that runs: arrays to results, those with `into` written over params."""
 
-    statistics: Statistics
+    statistics: compiler.Statistics
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]: ...
 

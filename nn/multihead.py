@@ -59,8 +59,8 @@ def _check_ranks(
     key_padding_mask: Tensor | None,
     attn_mask: Tensor | None,
     num_heads: int,
-) -> None:
-    """Compare the ranks, with a batch or without.  Raises ShapeError."""
+) -> bool:
+    """Compare the ranks; whether there is a batch.  Raises ShapeError."""
     n = query.ndim
     if n not in (2, 3):
         raise _Misfit(
@@ -86,6 +86,7 @@ def _check_ranks(
         wanted = (num_heads, query.shape[0], key.shape[0])
         if tuple(attn_mask.shape) != wanted:
             raise _Misfit(f"Expected `attn_mask` shape to be {wanted} but got {tuple(attn_mask.shape)}")
+    return n == 3
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ..passes import cache as disk
 from ..passes.llvm import headroom, helper
@@ -34,6 +35,19 @@ HELPERS = 3  # at most
 WORTH_A_HELPER = 2_000
 AHEAD = 600  # lines of text that a helper has, or more: 15 ms, as long as this process compiles one itself
 PIPE = 1 << 20  # bytes that the system is asked to keep between this process and a helper, each way
+
+
+@dataclass
+class Statistics:
+    """What it took to make an executable: seconds; objects that the cache had and had not; what it has."""
+
+    compile_seconds: float = 0.0
+    load_seconds: float = 0.0
+    hits: int = 0
+    misses: int = 0
+    kernels: int = 0
+    codes: int = 0
+    arena: int = 0
 
 
 def compiled(texts: Iterable[str], target: Target) -> tuple[bytes, ...]:

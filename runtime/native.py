@@ -37,11 +37,10 @@ from ..passes.programs.memory_plan import Place
 from ..passes.programs.program import Call, Program, Repeat
 from ..passes.schedules.target import Target
 from . import guard, memory, modes, workers
-from .compiler import Compiler
+from .compiler import Compiler, Statistics
 from .entry import Entry, takes_nothing
 from .given import check_apart, check_count, dense
 from .host_parts import check_of, collective_of, op_of, out_of_range
-from .statistics import Statistics
 from .stored_programs import load, program_key
 
 NO_LIMIT = 1 << 30  # threads

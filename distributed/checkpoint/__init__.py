@@ -5,8 +5,9 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
         f"{__name__} is a folder of Lamina's repository: write import lamina.distributed.checkpoint"
     )
 
-from . import default_planner, format_utils, metadata, planner, state_dict, stateful
+from . import entries, format_utils, metadata, planner, state_dict
 from .checkpoints import Checkpoints
+from .entries import Stateful
 from .failures import CheckpointException, DamagedCheckpointError
 from .filesystem import FileSystemReader, FileSystemWriter
 from .meeting import Alone, Meeting
@@ -20,4 +21,5 @@ from .metadata import (
 from .planner import DefaultLoadPlanner, DefaultSavePlanner, LoadPlanner, SavePlanner
 from .state_dict_loader import load
 from .state_dict_saver import async_save, save
-from .stateful import Stateful
+
+default_planner, stateful = planner, entries  # the modules that PyTorch has these in

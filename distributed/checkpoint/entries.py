@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,9 +14,17 @@ from ...runtime import Tensor
 from ...runtime.compound import Compound
 from ...runtime.meta import NoValues
 from .metadata import At, Path, is_tensor
-from .stateful import Stateful
 
 DEEPEST = 100  # levels of nesting
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """An object that says its state and takes it over: at the top of a state dict it is saved by that."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ...runtime.checkpoints import own_form
 from ...runtime.tensor import tensor_of
 from . import index_text
 from .disk import read_index
-from .entries import Entry, entries_of, put_back, states_of
+from .entries import Entry, Stateful, entries_of, put_back, states_of
 from .filesystem import FileSystemReader, Wanted, room_for, wanted_of
 from .meeting import agree, meeting_of
 from .metadata import (
@@ -24,7 +24,6 @@ from .metadata import (
     chunks_of,
 )
 from .planner import DefaultLoadPlanner, LoadPlanner
-from .stateful import Stateful
 
 
 def load(

@@ -29,10 +29,10 @@ from ...passes.programs.program import Program
 from ...passes.triton.launches import Launch, Launches, launch_list
 from ...passes.triton.opening import Open
 from ...passes.triton.target import Target
+from ..compiler import Statistics
 from ..given import check_apart, check_count, dense
 from ..host_parts import check_of, op_of, out_of_range
 from ..on_device import eager
-from ..statistics import Statistics
 from ..stored_programs import load, program_key
 from ..triton_compiler import compiled
 from .arrays import DeviceArray, uploaded
