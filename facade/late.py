@@ -74,7 +74,7 @@ ROOMS = {
     "fx._pytree": "fx.specs",
     "hub": "facade.hub",
     "jit": "jit",
-    "jit.annotations": "facade.switches:annotations",
+    "jit.annotations": "facade.switches:written_types",
     "language": "language",
     "library": "facade.library",
     "multiprocessing": "facade.multiprocessing",

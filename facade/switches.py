@@ -21,7 +21,7 @@ def _module(name: str, doc: str, **names: Any) -> ModuleType:
     return made
 
 
-annotations = _module(
+written_types = _module(
     "jit.annotations", "What programs write types with.", Any=Any, Dict=dict, List=list, Optional=Optional,
     Tuple=tuple, Union=Union,
 )  # fmt: skip
