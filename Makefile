@@ -80,7 +80,7 @@ bench: $(VENV)/.with-dev $(VENV)/.with-peer-torch
 	$(PY) benchmarks/overhead.py
 
 bench-all: $(VENV)/.with-dev $(VENV)/.with-peers
-	for name in overhead large kernels compile models jit threads soundness; do $(PY) benchmarks/$$name.py --write; done
+	for name in overhead eager large kernels compile models jit threads soundness; do $(PY) benchmarks/$$name.py --write; done
 
 clean:
 	rm -rf $(VENV) build dist lamina.egg-info

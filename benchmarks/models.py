@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import geometric_mean
@@ -83,19 +84,13 @@ def inference(case: Case, batch: int, threads: int) -> dict[str, Any]:
     return contenders
 
 
-def training(case: Case, threads: int) -> dict[str, Any]:
-    """Training steps: cross entropy, backward, Adam."""
-    import peers
-    import torch
-
+def step_of(case: Case) -> Callable[[Any, Any], Any]:
+    """A training step of inputs and labels, as it is written for Lamina."""
     import lamina
 
-    x, y = case.inputs(case.training, training=True), case.labels(case.training)
     model = made(case, lamina).train()
     optimizer = lamina.optim.Adam(model.parameters(), lr=1e-4)
-    given, labels = lamina.tensor(x), lamina.tensor(y)
 
-    @lamina.jit.trace
     def step(given, labels):
         optimizer.zero_grad()
         out = model(given)
@@ -104,6 +99,19 @@ def training(case: Case, threads: int) -> dict[str, Any]:
         optimizer.step()
         return loss
 
+    return step
+
+
+def training(case: Case, threads: int) -> dict[str, Any]:
+    """Training steps: cross entropy, backward, Adam."""
+    import peers
+    import torch
+
+    import lamina
+
+    x, y = case.inputs(case.training, training=True), case.labels(case.training)
+    step = lamina.jit.trace(step_of(case))
+    given, labels = lamina.tensor(x), lamina.tensor(y)
     contenders = {
         "lamina": lambda: step(given, labels),
         "torch": peers.torch_step(made(case, torch), x, y),
