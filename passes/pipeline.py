@@ -205,6 +205,7 @@ def program_passes(target: Target | Gpu, options: Options = Options()) -> tuple[
 def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
     rounds = options.precision == "bfloat16"
     products = Products(options.frozen, rounds=rounds, any_rows=options.any_rows)
+    layouts = Layouts(options.winograd, rounds=rounds, seldom=bool(options.frozen))
     return (
         partial(
             lay_out_bodies, target=target, options=options
@@ -216,7 +217,7 @@ def _of_cpu(target: Target, options: Options) -> tuple[ProgramPass, ...]:
         # whole vectors of images need no blocks of channels
         partial(batch_innermost, target=target, options=Innermost(winograd=options.winograd)),
         partial(matrix_convolutions, target=target, rounds=rounds),
-        partial(assign_layouts, target=target, options=Layouts(options.winograd, rounds=rounds)),
+        partial(assign_layouts, target=target, options=layouts),
         partial(read_narrow, frozen=options.frozen),  # before factors are packed as they are
         # products that no layout has taken for convolutions
         partial(pack_matmuls, target=target, options=products),

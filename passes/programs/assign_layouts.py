@@ -55,6 +55,7 @@ MOST_TAPS = 16  # of a window that is unrolled
 # Of a window whose sums take no longer than copying them: 28 x 28 by 3 x 3 to 16 channels took 4.9 us on
 # plain arrays and 7.5 by blocks and a copy, 128 x 128 by 9 x 9 to 32 channels 740 and 490 (Xeon, 2026-11-27).
 FEW_TAPS = 25
+PACKED = 10.0  # nanoseconds of a vector of what weights become for Winograd's products (EPYC "Zen 4", AVX2)
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ class Options:
 
     winograd: whether a convolution may be computed from sums of its inputs.  One inf or NaN then spoils the
     places around those that it reaches, and the last bits differ from those of a direct sum.  threads: how
-    many to find work for.  rounds: whether its factors may be rounded to bfloat16.
+    many to find work for.  rounds: whether its factors may be rounded to bfloat16.  seldom: weights change
+    seldom, so that what is made of them takes no time.
     """
 
     winograd: bool = True
     threads: int = 2
     rounds: bool = False
+    seldom: bool = True
 
 
 def assign_layouts(program: Program, target: Target, options: Options | None = None) -> Program:
@@ -242,7 +245,13 @@ class _Assignment:
         options = self.options
         if not options.winograd:
             return None
-        return choose_winograd(kernel, roles, self.target, options.threads, options.rounds, direct)
+        how = choose_winograd(kernel, roles, self.target, options.threads, options.rounds, direct)
+        if how is None or options.seldom:
+            return how
+        pairs = prod(map(int, kernel.buffers[roles.weight].shape[:2]))
+        made = pairs * (how.tile + int(roles.window[0]) - 1) ** 2 * PACKED / self.target.lanes
+        gain = (directly(kernel, roles, self.target) if direct is None else direct) / 2
+        return how if made < gain else None
 
     def as_depth(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:
         """A strided convolution of few channels by Winograd, between the places that a stride passes."""

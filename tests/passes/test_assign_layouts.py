@@ -377,3 +377,13 @@ def test_the_batch_is_split_where_that_brings_less_from_afar(monkeypatch, batch)
         panels > 1
         and places[: 1 + 2 * (batch > 1)] == {1: [panels], 8: [2, panels, 4], 9: [3, panels, 3]}[batch]
     )
+
+
+@pytest.mark.parametrize(("channels", "size", "winograd"), [(512, 7, False), (64, 56, True)])
+def test_weights_that_come_with_each_call_are_not_made_into_more(channels, size, winograd):
+    """Of 512 x 512 weights 4 x 4 of Winograd's sums take longer than all of a direct sum over 7 x 7."""
+    b = Builder("net", (1, channels, size, size))
+    program = b.program(b.conv(b.image, channels, 3, padding=1))
+    for seldom in (True, False):
+        laid = assign_layouts(program, AVX2, Options(seldom=seldom))
+        assert ("winograd" in str(laid)) is (seldom or winograd)
