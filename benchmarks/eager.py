@@ -3,8 +3,8 @@
     python benchmarks/eager.py [--threads 1 2] [--only resnet18 gpt] [--jobs 1 8 train] [--write]
 
 Lamina's ops begin on NumPy and change over to native code once their calls have earned it.  Each network is
-called until nothing has changed over for some seconds, and "settled" says how long that took; "first" is the
-time of the calls of the first second behind the very first call.  From then on it takes turns with PyTorch in
+called until nothing has changed over for some seconds, and "settled" says how long that took, with nothing
+compiled before; "first" is the median of the calls of its first second.  From then on it takes turns with PyTorch in
 one process (contest.py); the ratio is Lamina's least time over PyTorch's, in the quicker of its two memory
 formats where images are inferred, and that of the medians stands beside it.  Less than 1: Lamina is ahead.
 --write puts the tables into benchmarks/results/eager.txt.
@@ -16,6 +16,7 @@ import argparse
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from statistics import geometric_mean
@@ -25,6 +26,8 @@ os.environ.pop("OPENBLAS_CORETYPE", None)
 if "--here" in sys.argv:
     for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[_variable] = sys.argv[sys.argv.index("--threads") + 1]
+    _cache = tempfile.TemporaryDirectory()  # nothing is compiled yet
+    os.environ["LAMINA_CACHE_DIR"] = _cache.name
 
 import numpy as np
 from contest import RESULTS, distance, hold_to, on_each, race, where
