@@ -4,9 +4,10 @@
 
 Lamina's ops begin on NumPy and change over to native code once their calls have earned it.  Each network is
 called until nothing has changed over for some seconds, and "settled" says how long that took, with nothing
-compiled before; "first" is the median of the calls of its first second.  From then on it takes turns with PyTorch in
-one process (contest.py); the ratio is Lamina's least time over PyTorch's, in the quicker of its two memory
-formats where images are inferred, and that of the medians stands beside it.  Less than 1: Lamina is ahead.
+compiled before; "first" is the median of the calls of its first second.  From then on it takes turns with
+PyTorch in one process (contest.py); the ratio is Lamina's least time over PyTorch's, in the quicker of its
+two memory formats where images are inferred, and that of the medians stands beside it.  Less than 1: Lamina
+is ahead.
 --write puts the tables into benchmarks/results/eager.txt.
 """
 
