@@ -24,6 +24,7 @@ from .changes import advance_objects
 from .graph import Edge, Leaf, Node, Owner, Port, hooks_of, shown
 from .layouts import Layout, strided
 from .meta import NoValues, strides
+from .modes import CHANGED
 from .on_device import OnDevice
 from .storage import Apart, Inferred, Storage
 
@@ -143,7 +144,7 @@ class Tensor:
     @property
     def shape(self) -> Size:
         kind = self._meta
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("sized", self)
             return tuple.__new__(Size, kind.shape)
         if kind.sizes is None:
@@ -168,7 +169,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("sized", self)
         return self._data.nbytes
 
@@ -198,9 +199,11 @@ class Tensor:
         """The shape, or its entry `dim`."""
         if dim is None:
             return self.shape
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("sized", self)
-        return self._meta.shape[self._dim("size", dim)]  # type: ignore[return-value] # a tensor has numbers
+        sizes = self._meta.shape
+        known = type(dim) is int and -len(sizes) <= dim < len(sizes)
+        return sizes[dim if known else self._dim("size", dim)]  # type: ignore[return-value] # numbers
 
     def _dim(self, name: str, dim: int) -> int:
         rank = self._meta.ndim
@@ -219,7 +222,7 @@ class Tensor:
 
     def numel(self) -> int:
         """The number of elements."""
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("sized", self)
         return self._data.size
 
@@ -228,7 +231,7 @@ class Tensor:
     def is_inference(self) -> bool:
         """Whether the tensor was made under `inference_mode`, and is no view of one that was not."""
         found = type(self._storage) is Inferred
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("asked", self, "is_inference()", found)
         return found
 
@@ -238,7 +241,7 @@ class Tensor:
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps between neighbours of each dimension (or of `dim`), in elements."""
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("sized", self)
         if isinstance(self._data, NoValues) or not self._data.size:  # NumPy gives 0 to what has no elements
             steps = strides(self._meta)
@@ -253,7 +256,7 @@ class Tensor:
             root = self._storage.memory
         start, mine = (a.__array_interface__["data"][0] for a in (root, self._data))
         found = (mine - start) // self._meta.dtype.itemsize
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("asked", self, "storage_offset()", found)
         return found
 
@@ -264,7 +267,7 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """The address of the first element; 0 where there is none."""
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("refuse", "data_ptr() was asked for, which differs from call to call")
         if isinstance(self._data, NoValues) or not self._data.size:
             return 0
@@ -331,11 +334,11 @@ class Tensor:
                     )
                 node = self._node = getattr(self, "_resting", None) or leaf(self)
                 node.kind = self._meta
-                if modes.CHANGED:
+                if CHANGED:
                     modes.tell("switched", self)
         elif type(node) is Leaf:
             self._resting, self._node, node.kind = node, None, None
-            if modes.CHANGED:
+            if CHANGED:
                 modes.tell("switched", self)
         elif node is not None:
             raise GradError(
@@ -353,14 +356,14 @@ class Tensor:
         node = self._node.node if type(self._node) is Port else self._node
         if not isinstance(node, Node):
             return None
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("asked", self, "grad_fn.name()", node.name())
         return shown(node)
 
     @property
     def output_nr(self) -> int:
         found = self._node.index if type(self._node) is Port else 0
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("asked", self, "output_nr", found)
         return found
 
@@ -371,17 +374,17 @@ class Tensor:
         found = node.grad if type(node) is Leaf else kept.grad if (kept := retained(self)) else None
         if found is None and kept is None and node is not None and hasattr(self, "_resting"):
             found = self._resting.grad  # which a user set
-            if modes.CHANGED and found is not None:
+            if CHANGED and found is not None:
                 modes.tell("refuse", "the gradient of a tensor that is no leaf was set by hand")
         if found is None and type(node) is not Leaf and self._node is not None and kept is None:
-            if modes.CHANGED:
+            if CHANGED:
                 modes.tell("refuse", "a warning was given")
             warnings.warn(
                 "the .grad of a tensor that is no leaf was read: backward() fills it after retain_grad()",
                 UserWarning,
                 stacklevel=2,
             )
-        if modes.CHANGED:
+        if CHANGED:
             self._tell_of_gradient(found)
         return found
 
@@ -408,23 +411,23 @@ class Tensor:
                     f"x.grad = g.to('{self.device}')",
                 )
         if type(node) is Leaf:
-            if modes.CHANGED:
+            if CHANGED:
                 self._tell_of_gradient(node.grad)
                 if self._node is None and node.grad is not value:
                     modes.tell("once", "the gradient was changed of a tensor that asks for none any more")
             node.grad = value
         elif (kept := retained(self)) is not None:
-            if modes.CHANGED:
+            if CHANGED:
                 self._tell_of_gradient(kept.grad)
             kept.grad = value
         elif value is not None or hasattr(self, "_resting"):  # which no backward adds to
-            if modes.CHANGED:
+            if CHANGED:
                 modes.tell("refuse", "a gradient was set of a tensor that asks for none, or is no leaf")
             if not hasattr(self, "_resting"):
                 self._resting = leaf(self)
                 self._resting.kind = None
             self._resting.grad = value
-        elif modes.CHANGED:  # nothing is there to be changed, this time
+        elif CHANGED:  # nothing is there to be changed, this time
             self._tell_of_gradient(None)
 
     @grad.deleter
@@ -443,13 +446,13 @@ class Tensor:
     @property
     def _cdata(self) -> int:
         """A number of this tensor alone, as long as it lives."""
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("refuse", "_cdata was read, which differs from tensor to tensor")
         return id(self)
 
     @property
     def _version(self) -> int:
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("refuse", "_version was read, which differs from call to call")
         if type(self._storage) is Inferred:
             raise GradError("Inference tensors do not track version counter", f"tensor: {self._meta}")
@@ -465,7 +468,7 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """The same memory without history; writes through it are not seen by what was saved for backward."""
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("foreign", "x.data, through which it may be written unseen")
         if self._storage is None:
             self._storage = Storage()
@@ -491,7 +494,7 @@ class Tensor:
         """The same memory without history.  Writing into it counts as writing into this tensor."""
         made = wrap(free(self), self._meta)
         made._storage = _shared(self)
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("detached", made)
         return made
 
@@ -536,7 +539,7 @@ class Tensor:
     def __len__(self) -> int:
         if not self._meta.ndim:
             raise ArgumentError("len() of a 0-d tensor", "x.numel() counts its elements: 1")
-        if modes.CHANGED:
+        if CHANGED:
             modes.tell("sized", self)
         return self._data.shape[0]
 
@@ -743,6 +746,6 @@ def tensor_of(data: Any) -> Tensor:
         raise DTypeError(f"no tensor holds NumPy's {array.dtype}", f"convert it to one of: {known}")
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)  # the other byte order
-    if modes.CHANGED:
+    if CHANGED:
         modes.tell("made", array)
     return wrap(array, type_of(dtype, array.shape, CPU))
