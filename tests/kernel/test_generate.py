@@ -16,6 +16,7 @@ from lamina.passes.kernels.collapse import collapsed
 from lamina.passes.llvm.generate import code_of
 from lamina.passes.schedules.cost import nanoseconds
 from lamina.passes.schedules.default import default_schedule
+from lamina.passes.schedules.steps import Unroll
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import AVX512, GOLDEN_COVE
 
@@ -255,6 +256,35 @@ def test_all_taps_of_a_depthwise_weight_are_summed_at_once(size, batch):
         assert ("r" in how.tiles) == (1 < size <= 5 and size <= target.sums)
         (got,) = run_code(kernel, [g, x], target)
         np.testing.assert_allclose(got, interpret(kernel, g, x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [2, 3, 5, 7, 15, 17])
+def test_gradients_of_a_depthwise_convolution_on_narrow_images(width):
+    """Rows that fill no vector are its lanes where some can be left out; all taps are written out."""
+    images = f"f32[3,4,6,{width}]"
+    to_weight = parse(
+        f"kernel grad(g: {images}, x: {images}) -> (out: f32[4,3,3]) {{\n"
+        f"  parallel c:4 r:3 s:3\n  t = sum(n:3 i:6 j:{width}) "
+        "(g[n, c, i, j] * x[n, c, i+r-1, j+s-1 else 0.0])\n  out[c, r, s] = t\n}"
+    )
+    to_input = parse(
+        f"kernel grad(g: {images}, w: f32[4,3,3]) -> (out: {images}) {{\n"
+        f"  parallel n:3 c:4 i:6 j:{width}\n  t = sum(r:3 s:3) "
+        "(g[n, c, i-r+1, j-s+1 else 0.0] * w[c, r, s])\n  out[n, c, i, j] = t\n}"
+    )
+    rng = np.random.default_rng(0)
+    g, x = rng.standard_normal((2, 3, 4, 6, width)).astype(np.float32)
+    w = rng.standard_normal((4, 3, 3)).astype(np.float32)
+    for target in LEVELS_HERE:
+        fits = width >= (3 if target.has_masks else target.lanes)
+        by_weight, by_input = (default_schedule(kernel, target) for kernel in (to_weight, to_input))
+        assert (by_weight.axis == "j" and "r" in by_weight.tiles) == (fits and target.sums >= 3)
+        if fits:
+            assert by_input.tiles == {"i": 4}
+            assert [(step.axis, step.size) for step in by_input.of(Unroll)] == [("r", 3), ("s", 3)]
+        for kernel, other in ((to_weight, x), (to_input, w)):
+            (got,) = run_code(kernel, [g, other], target)
+            np.testing.assert_allclose(got, interpret(kernel, g, other)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_short_axis_beside_one_of_a_store_is_no_tile():
