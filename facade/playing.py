@@ -29,7 +29,8 @@ PLAYED = "torch"
 ROOMS = ("data", "demo", "facade", "ir", "passes", "runtime", "__main__")
 # Packages that come with PyTorch or are compiled against it, and what they are here.
 ELSEWHERE = {
-    "functorch": "func",
+    "functorch": "facade.functorch",
+    "functorch.experimental": "facade.functorch",
     "torchvision": "facade.torchvision",
     "torchvision.transforms.functional": "facade.torchvision.functional",
     "torchvision.transforms.v2": "facade.torchvision.transforms",

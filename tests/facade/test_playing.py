@@ -195,3 +195,33 @@ if __name__ == "__main__":
 def test_spawned_processes_find_torch(tmp_path):
     (tmp_path / "script.py").write_text(SPAWNING)
     assert run(tmp_path, "script.py") == f"{[(n, str(VERSION), 2.0) for n in range(2)]}\n"
+
+
+FUNCTORCH = """
+import torch
+from functorch import combine_state_for_ensemble, grad, make_functional, make_functional_with_buffers, vmap
+from functorch.experimental import chunk_vmap
+
+x = torch.randn(4, 2)
+model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval()
+func, params, buffers = make_functional_with_buffers(model)
+assert torch.equal(func(params, buffers, x), model(x)) and (len(params), len(buffers)) == (4, 3)
+linear = torch.nn.Linear(2, 3)
+func, params = make_functional(linear, disable_autograd_tracking=True)
+assert params[0] is not linear.weight and not params[0].requires_grad and linear.weight.requires_grad
+assert torch.equal(grad(lambda p: func(p, x).sum())(params)[1], torch.full((3,), 4.0))
+models = [torch.nn.Linear(2, 3) for _ in range(3)]
+func, params, buffers = combine_state_for_ensemble(models)
+torch.testing.assert_close(vmap(func, (0, 0, None))(params, buffers, x)[2], models[2](x))
+for chunks in (1, 3, 9):
+    assert torch.equal(chunk_vmap(torch.sin, 1, 1, chunks=chunks)(x), x.sin())
+try:
+    make_functional(model)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_programs_for_functorch_find_what_they_import(tmp_path):
+    (tmp_path / "older.py").write_text(FUNCTORCH)
+    assert "has buffers. Please use make_functional_with_buffers" in run(tmp_path, "older.py")
