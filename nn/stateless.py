@@ -207,17 +207,19 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
         raise ArgumentError(f"stack_module_state(models): takes modules, not {type(models).__name__}")
     models = list(models)
     if not models:
-        raise ArgumentValueError("stack_module_state(models): takes at least one module")
+        raise ArgumentValueError("stack_module_state: Expected at least one model, got 0.")
     for model in models:
         if not isinstance(model, Module):
             raise ArgumentError(f"stack_module_state(models): must be modules, not {type(model).__name__}")
         if type(model) is not type(models[0]):
             raise ArgumentValueError(
-                "stack_module_state(models): all must be of one class, "
+                "stack_module_state: Expected all models to be of the same class, "
                 f"not {type(models[0]).__name__} and {type(model).__name__}"
             )
         if model.training is not models[0].training:
-            raise ArgumentValueError("stack_module_state(models): all must be in training, or none")
+            raise ArgumentValueError(
+                "stack_module_state: Expected all models to have the same training/eval mode."
+            )
     both = ([dict(m.named_parameters()) for m in models], [dict(m.named_buffers()) for m in models])
     parameters, buffers = ({name: _stacked(name, dicts) for name in dicts[0]} for dicts in both)
     return parameters, buffers
@@ -230,7 +232,9 @@ def _stacked(name: str, dicts: Sequence[dict[str, Tensor]]) -> Tensor:
         raise ArgumentValueError(f"stack_module_state(models): not all have {name}") from None
     wanted = {x.requires_grad for x in rows}
     if len(wanted) > 1:
-        raise ArgumentValueError(f"stack_module_state(models): {name} asks for gradients in some only")
+        raise ArgumentValueError(
+            f"stack_module_state: Expected {name} of each model to have the same .requires_grad"
+        )
     made = ops.stack([x.detach() for x in rows])
     return made.requires_grad_(wanted.pop())
 

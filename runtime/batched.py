@@ -141,7 +141,8 @@ class Batch(Level):
         """The op on one example after the other, for want of a rule; says so in a warning."""
         if op.traits.host:
             raise TransformError(
-                f"{op.name}: inside of vmap its result would have a shape for each example",
+                f"{op.name}, inside of vmap: We do not support batching operators that can output dynamic "
+                "shape: the result would have one for each example",
                 *(f"operand: {x._meta}" for x in operands if x is not None),
                 "call it outside of vmap",
             )
@@ -164,10 +165,21 @@ class Batch(Level):
         """A custom function, by its own `vmap`, or by running what it does to one example on all."""
         batched = tuple(isinstance(x, Batched) and x._level is self for x in args)
         values = tuple(x._value if b else x for x, b in zip(args, batched))
+        if cls.vmap is not None and cls.generate_vmap_rule:
+            raise TransformError(
+                f"{cls.__name__}: has both generate_vmap_rule=True and a static method vmap",
+                "delete one of them",
+            )
         if cls.vmap is not None:
             info = VmapInfo(self.size, self.randomness)
             dims = tuple(0 if b else None for b in batched)
-            out, out_dims = modes.call_user(cls.vmap, info, dims, *values)
+            both = modes.call_user(cls.vmap, info, dims, *values)
+            if not isinstance(both, tuple) or len(both) != 2:
+                raise ArgumentError(
+                    f"{cls.__name__}.vmap: Expected the vmap staticmethod to have two returns, an output and "
+                    "out_dims with pytree structure compatible with the output"
+                )
+            out, out_dims = both
             shape, leaves = flatten(out)
             places = spread(out_dims, out, f"{cls.__name__}.vmap: out_dims")
             return unflatten(
@@ -175,7 +187,7 @@ class Batch(Level):
             )
         if not cls.generate_vmap_rule:
             raise TransformError(
-                f"{cls.__name__}: a custom function does not say what it does inside of vmap",
+                f"{cls.__name__}: this autograd.Function does not have vmap support",
                 "give it generate_vmap_rule = True, or a static method vmap(info, in_dims, *args)",
             )
         found = _mapped(cls, self, batched).apply(*values)
@@ -185,7 +197,8 @@ class Batch(Level):
         x = operands[0]
         if not (isinstance(x, Batched) and x._level is self):
             raise TransformError(
-                f"{op.name}_: inside of vmap a tensor can't hold a value for each example",
+                f"{op.name}_: inside of vmap a tensor can't hold a value for each example: there exists a "
+                "Tensor `other` in extra_args that has more elements than `self`",
                 f"written: {x._meta}",
                 *(f"operand: {y._meta}" for y in operands[1:] if y is not None),
                 f"write y = {op.name}(…), or make the tensor of one that has them: x.new_zeros(…)",
@@ -272,21 +285,26 @@ def _sizes(func: Callable, leaves: list, dims: list) -> int:
             raise ArgumentValueError(f"vmap(in_dims): must hold ints and None, not {dim!r}")
         if not isinstance(x, Tensor):
             raise ArgumentValueError(
-                f"vmap(in_dims): dim {dim} is for a tensor, not for a {type(x).__name__}",
+                f"vmap: Got in_dim={dim} for an input but the input is of type {type(x)}",
                 "give it None, and every example gets it as it is",
             )
         if not -x.ndim <= dim < x.ndim:
             raise ArgumentValueError(
-                f"vmap(in_dims): dim {dim} is out of range for a tensor of {x.ndim} dimensions",
+                f"vmap: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality "
+                f"{x.ndim}: expected {-x.ndim} <= in_dim < {x.ndim}",
                 f"tensor: {x._meta}",
             )
         sizes.append(x.shape[dim])
     if not sizes:
         raise ArgumentValueError(
-            "vmap: there is nothing to map over, as all of in_dims is None, or there is no argument"
+            "vmap: at least one Tensor must be mapped over, and all of in_dims is None"
+            if leaves
+            else "vmap: got no inputs, so that there is nothing to map over"
         )
     if len(set(sizes)) > 1:
-        raise ArgumentValueError(f"vmap: the sizes of the dims mapped over must be one, not {sizes}")
+        raise ArgumentValueError(
+            f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes}"
+        )
     return sizes[0]
 
 
@@ -316,22 +334,27 @@ def taken_out(level: Batch, y: Any, dim: Any) -> Any:
         if dim is None:
             return y
         raise ArgumentValueError(
-            f"vmap: the function must return tensors, and returned a {type(y).__name__}",
+            f"vmap: the function must only return Tensors, got type {type(y)}",
             f"returned: {y!r}",
         )
     mine = isinstance(y, Batched) and y._level is level
     if dim is None:
         if mine:
             raise ArgumentValueError(
-                "vmap(out_dims): None is for what is the same for every example", f"result: {y._meta}"
+                "vmap: the function can not return a BatchedTensor when out_dim is None, which is for what "
+                "is the same for every example",
+                f"result: {y._meta}",
             )
         return y
     if isinstance(dim, bool) or not isinstance(dim, int):
-        raise ArgumentValueError(f"vmap(out_dims): must hold ints and None, not {dim!r}")
+        raise ArgumentValueError(
+            f"vmap: `out_dims` must be an int, None or a python collection of ints, not {dim!r}"
+        )
     rank = y.ndim + 1
     if not -rank <= dim < rank:
         raise DimError(
-            f"vmap(out_dims): dim {dim} is out of range for results of {rank} dimensions with the batch",
+            f"vmap(out_dims): Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], with "
+            f"the batch, but got {dim})",
             f"result of one example: {y._meta}",
         )
     return from_front(y._value if mine else level.constant(y)[0], dim % rank)
@@ -377,7 +400,8 @@ def vmap(
         prefix = tuple(in_dims) if isinstance(in_dims, list) else in_dims
         if isinstance(prefix, tuple) and len(prefix) != len(args):
             raise ArgumentValueError(
-                f"vmap(in_dims): there are {len(prefix)} for {len(args)} arguments",
+                "vmap: in_dims is not compatible with the structure of `inputs`: there are "
+                f"{len(prefix)} for {len(args)} arguments",
                 "one for each, or one int",
             )
         if not isinstance(prefix, (int, tuple)):

@@ -446,11 +446,13 @@ def _own(x: Tensor, made: list[Tensor]) -> Tensor:
 def _checked(primals: Any, tangents: Any) -> tuple:
     for x, what in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(x, tuple) or not x:
-            raise ArgumentError(f"jvp({what}): must be a tuple with one for each argument, not {x!r}")
+            raise ArgumentError(
+                f"jvp: Expected {what} to be a tuple with at least one Tensor for each argument, not {x!r}"
+            )
     shape, xs = flatten(primals)
     other, ts = flatten(tangents)
     if shape != other:
-        raise ArgumentValueError("jvp: the tangents must be nested as the primals are")
+        raise ArgumentValueError("jvp: Expected primals and tangents to have the same python structure")
     for x, t in zip(xs, ts, strict=True):
         for value, what in ((x, "primals"), (t, "tangents")):
             if not isinstance(value, Tensor):

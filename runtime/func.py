@@ -37,15 +37,15 @@ def chosen(args: tuple, argnums: Any, name: str) -> tuple[int, ...]:
     """The places of the arguments to differentiate by.  Raises ArgumentValueError."""
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     if not numbers:
-        raise ArgumentValueError(f"{name}(argnums=()): name at least one argument")
+        raise ArgumentValueError(f"{name}: argnums must be non-empty: name at least one argument")
     for n in numbers:
         if isinstance(n, bool) or not isinstance(n, int):
-            raise ArgumentError(f"{name}(argnums): must be an int or a tuple of ints, not {argnums!r}")
+            raise ArgumentError(f"{name}: argnums must be int or Tuple of ints, not {argnums!r}")
         if not -len(args) <= n < len(args):
-            raise ArgumentValueError(f"{name}(argnums): {n} is out of range for {len(args)} arguments")
+            raise ArgumentValueError(f"{name}: Got argnum={n}, but only {len(args)} positional inputs")
     places = tuple(n % len(args) for n in numbers)
     if len(set(places)) < len(places):
-        raise ArgumentValueError(f"{name}(argnums): an argument is named twice: {argnums!r}")
+        raise ArgumentValueError(f"{name}: argnums elements must be unique, not {argnums!r}")
     return places
 
 
@@ -59,7 +59,7 @@ def require_tensors(leaves: Sequence, what: str, floating: bool = True) -> None:
 
 def require_some(leaves: Sequence, what: str) -> None:
     if not leaves:
-        raise ArgumentValueError(f"{what} must hold a tensor at least, and there is none")
+        raise ArgumentValueError(f"{what}: Expected at least one tensor, and there is none")
 
 
 def with_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
@@ -67,7 +67,9 @@ def with_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
     if not has_aux:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
-        raise ArgumentValueError(f"{name}(has_aux=True): the function must return (output, aux), not {out!r}")
+        raise ArgumentValueError(
+            f"{name}(has_aux=True): output of function f should be a tuple: (output, aux), not {out!r}"
+        )
     return out
 
 
@@ -94,7 +96,7 @@ class Reverse:
         if isinstance(x, Transformed):
             first, *rest = x._level.split(x)
             return x._level.join([self._tied(first), *rest])
-        if self.outer and x._node is not None:
+        if x._node is not None:
             return REGISTRY["view"](x, tuple(x.shape))
         own = x.detach().requires_grad_()
         self.leaves.append(own._node)
@@ -102,8 +104,6 @@ class Reverse:
 
     def followed(self, ys: Sequence[Any]) -> bool:
         """Whether a history leads from here to tensors that are not ours."""
-        if not self.outer:
-            return False
         starts = [e for y in ys if isinstance(y, Tensor) for z in insides(y) if (e := z._node) is not None]
         own = set(map(id, self.leaves))
         return any(type(e) is Leaf and id(e) not in own and e.kind is not None for e in reachable(starts))
@@ -112,7 +112,11 @@ class Reverse:
         """Results without the history that only leads to our own tensors."""
         shape, leaves = flatten(tree)
         return unflatten(
-            shape, [y if not isinstance(y, Tensor) or self.followed([y]) else _forgetting(y) for y in leaves]
+            shape,
+            [
+                y if not isinstance(y, Tensor) or self.outer and self.followed([y]) else _forgetting(y)
+                for y in leaves
+            ],
         )
 
     def back(
@@ -123,7 +127,7 @@ class Reverse:
         create: whether they may have a history, if there is one to tensors that are not ours.
         """
         pairs = [(y, c) for y, c in zip(ys, cotangents, strict=True) if y._node is not None]
-        create = create and self.outer and self.followed([*ys, *cotangents, *self.inputs])
+        create = create and self.followed([*ys, *cotangents, *self.inputs])
         found: Sequence = [None] * len(self.inputs)
         if pairs:
             ys, cotangents = zip(*pairs, strict=True)
@@ -186,7 +190,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
                     raise GradError(
                         "grad(func): func must return a floating number", f"returned: {out._meta}"
                     )
-                found = level.back([out], [REGISTRY["ones_like"](out.detach())], False)
+                found = level.back([out], [REGISTRY["ones_like"](out.detach())], False, level.outer)
                 out, aux = level.released(out), level.released(aux)
         finally:
             level.close()
@@ -246,7 +250,8 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
         require_tensors(vs, "vjp: cotangents", floating=False)
         if given_shape != out_shape:
             raise ArgumentValueError(
-                "vjp: the cotangents must be nested as the output is", f"there are {len(vs)} for {len(ys)}"
+                "vjp: Expected pytree structure of cotangents to be the same as pytree structure of outputs",
+                f"there are {len(vs)} for {len(ys)}",
             )
         for y, v in zip(ys, vs, strict=True):
             if y.shape != v.shape:
@@ -321,6 +326,8 @@ def jacrev(
     the output and in it as the argument.  Raises GradError.
     """
     require_callable(func, "jacrev")
+    if chunk_size is not None and chunk_size < 1:
+        raise ArgumentValueError(f"jacrev: `chunk_size` should be greater than 0. (got {chunk_size!r})")
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         places = chosen(args, argnums, "jacrev")

@@ -136,7 +136,8 @@ class Transformed(Arrayless):
                 "return it from the function",
             )
         return TransformError(
-            f"the values of a tensor were asked for inside of {level.what}: by item(), numpy() or `if`",
+            f"the values of a tensor were asked for inside of {level.what}: by item() on a Tensor, numpy(), "
+            "or data-dependent control flow (`if`)",
             f"tensor: {self._meta}",
             *level.remedies,
         )

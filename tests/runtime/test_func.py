@@ -74,7 +74,7 @@ def test_vmap_says_what_it_refuses():
         func.vmap(lambda a: a.nonzero())(x)
     with pytest.raises(TransformError, match="lamina.func.grad"):
         func.vmap(lambda a: a.sum().backward())(x.requires_grad_())
-    with pytest.raises(ArgumentValueError, match="must be one, not"):
+    with pytest.raises(ArgumentValueError, match="same size in the mapped dimension"):
         func.vmap(lambda a, b: a)(x, lamina.ones(4))
     with pytest.raises(GradError, match="0-d tensor"):
         func.grad(lambda a: a)(x)
@@ -233,7 +233,7 @@ def test_vmap_hands_on_what_is_no_tensor_where_out_dims_is_none():
     assert text == "all" and lamina.equal(out, x * 2)
     out, nothing = func.vmap(lambda a: (a, None), out_dims=(0, None), chunk_size=2)(x)
     assert nothing is None and lamina.equal(out, x)
-    with pytest.raises(ArgumentValueError, match="returned a str"):
+    with pytest.raises(ArgumentValueError, match="got type <class 'str'>"):
         func.vmap(lambda a: (a, "all"))(x)
     with pytest.raises(IndexError, match="out of range"):
         func.vmap(lambda a: a, out_dims=3)(x)
@@ -412,3 +412,36 @@ def test_functional_call_of_a_module_that_holds_itself():
     found = lamina.func.functional_call(module, given, x, tie_weights=False)
     assert found.tolist() == [[3.0], [3.0]]
     assert module.weight.equal(held)
+
+
+def test_vjp_made_without_gradients_can_be_differentiated_where_it_is_called():
+    x = lamina.tensor(3.0, requires_grad=True)
+    with lamina.no_grad():
+        out, pullback = func.vjp(lambda x: x**2, x)
+        assert not func.grad(lambda x: x**2)(x).requires_grad
+    (y,) = pullback(lamina.tensor(1.0))
+    assert not out.requires_grad and y.requires_grad and y.item() == 6.0
+    assert lamina.autograd.grad(y, x)[0].item() == 2.0
+
+
+def test_custom_functions_say_one_thing_about_vmap():
+    class Both(lamina.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x
+
+    with pytest.raises(TransformError, match="both generate_vmap_rule=True and"):
+        func.vmap(Both.apply)(lamina.ones(3))
+    Both.generate_vmap_rule = False
+    with pytest.raises(TypeError, match="to have two returns"):
+        func.vmap(Both.apply)(lamina.ones(3))
