@@ -95,7 +95,10 @@ def chunk_vmap(
         raise ArgumentValueError(f"chunk_vmap(chunks): must be 1 or more, not {chunks}")
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, dims = flatten(args)[1], spread(in_dims, args, "vmap(in_dims)")
+        leaves, dims = (
+            flatten(args)[1],
+            spread(in_dims, args, "vmap: in_dims is not compatible with the structure of `inputs`"),
+        )
         size = next((x.shape[d] for x, d in zip(leaves, dims) if d is not None and isinstance(x, Tensor)), 1)
         return vmap(func, in_dims, out_dims, randomness, chunk_size=max(1, -(-size // chunks)))(
             *args, **kwargs

@@ -181,7 +181,7 @@ class Batch(Level):
                 )
             out, out_dims = both
             shape, leaves = flatten(out)
-            places = spread(out_dims, out, f"{cls.__name__}.vmap: out_dims")
+            places = spread(out_dims, out, f"{cls.__name__}.vmap: returned an incompatible out_dims")
             return unflatten(
                 shape, [y if d is None else self.wrap(to_front(y, d)) for y, d in zip(leaves, places)]
             )
@@ -324,7 +324,7 @@ def _taken_out(level: Batch, out: Any, out_dims: Any) -> Any:
     shape, leaves = flatten(out)
     if isinstance(out_dims, tuple) and not isinstance(out, (tuple, list, dict)) and len(out_dims) == 1:
         out_dims = out_dims[0]
-    dims = spread(out_dims, out, "vmap(out_dims)")
+    dims = spread(out_dims, out, "vmap: out_dims is not compatible with the structure of `outputs`")
     return unflatten(shape, [taken_out(level, y, dim) for y, dim in zip(leaves, dims, strict=True)])
 
 
@@ -407,7 +407,7 @@ def vmap(
         if not isinstance(prefix, (int, tuple)):
             raise ArgumentValueError(f"vmap(in_dims): must be an int or a tuple, not {in_dims!r}")
         shape, leaves = flatten(args)
-        dims = spread(prefix, args, "vmap(in_dims)")
+        dims = spread(prefix, args, "vmap: in_dims is not compatible with the structure of `inputs`")
         size = _sizes(func, leaves, dims)
         moved = [x if d is None else to_front(x, d) for x, d in zip(leaves, dims, strict=True)]
 

@@ -90,14 +90,11 @@ def spread(prefix: Any, x: Any, what: str) -> list[Any]:
         below, mine = _items(x), _items(prefix)
         if below is None or mine is None:
             if mine is not None:
-                raise ArgumentValueError(
-                    f"{what}: {prefix!r} is not compatible with the structure of what it is about: it has a "
-                    "container where there is a single value"
-                )
+                raise ArgumentValueError(f"{what}: {prefix!r} has a container where there is a single value")
             found.extend([prefix] * len(flatten(x)[1]))
         elif len(mine[1]) != len(below[1]) or (isinstance(mine[0], tuple) and mine[0] != below[0]):
             raise ArgumentValueError(
-                f"{what}: {prefix!r} is not compatible with the structure of what it is about, "
+                f"{what}: {prefix!r} does not have the structure of what it is about, "
                 f"a {type(x).__name__} of {len(below[1])}"
             )
         else:

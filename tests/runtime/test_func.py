@@ -445,3 +445,13 @@ def test_custom_functions_say_one_thing_about_vmap():
     Both.generate_vmap_rule = False
     with pytest.raises(TypeError, match="to have two returns"):
         func.vmap(Both.apply)(lamina.ones(3))
+
+
+def test_vmap_says_which_dims_do_not_fit():
+    x = lamina.ones(2, 3)
+    for what, call in (
+        ("in_dims is not compatible with the structure of `inputs`", lambda: func.vmap(len, ((0, 0),))(x)),
+        ("out_dims is not compatible with the structure of `outputs`", lambda: func.vmap(cube, 0, (0, 0))(x)),
+    ):
+        with pytest.raises(ArgumentValueError, match=what):
+            call()
