@@ -46,7 +46,7 @@ class FunctionalModuleWithBuffers(Module):
 class FunctionalModule(FunctionalModuleWithBuffers):
     """The same for a module without buffers."""
 
-    def forward(self, params: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def forward(self, params: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the module with these, in the order of their names."""
         return super().forward(params, (), *args, **kwargs)
 

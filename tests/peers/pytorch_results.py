@@ -60,8 +60,8 @@ long" was on a busy machine.  What is no fault:
 - complex32, quantised and `torch.ops` names are not offered.
 - Storages' private tables and `_cdata`, `_neg_view`, `_fix_weakref`, warnings of what is not deterministic.
 - Overlapping writes that PyTorch refuses (`out=`, `index_add_` onto what is read) are right here.
-- Under transforms PyTorch refuses custom functions whose `forward` takes `ctx`, and draws of `randomness="same"`
-  for what each example has of its own; here both are served. test_vmap.py's switch of its warnings is taken out.
+- Under transforms PyTorch refuses custom functions whose `forward` takes `ctx`, and the "same" random numbers
+  for what each example has of its own; here both are served. test_vmap.py's switch of warnings is taken out.
 - One memory format: `contiguous(memory_format=torch.channels_last)` moves nothing.
 
 | file | tests | pass on PyTorch | pass here | share | but for wording | tests of | PyTorch | Lamina | date |
