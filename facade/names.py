@@ -46,6 +46,13 @@ quint8, qint8, qint32, quint4x2, quint2x4 = (
     _Unbuilt(name, "lamina.quantize makes models of integers")
     for name in "quint8 qint8 qint32 quint4x2 quint2x4".split()
 )
+# shells in PyTorch too, which has no operator for them
+uint1, uint2, uint3, uint4, uint5, uint6, uint7, int1, int2, int3, int4, int5, int6, int7 = (
+    _Unbuilt(f"{kind}{bits}", "uint8 and int8 are") for kind in ("uint", "int") for bits in range(1, 8)
+)
+bits8, bits16, bits1x8, bits2x4, bits4x2 = (
+    _Unbuilt(name, "uint8 and uint16 are") for name in "bits8 bits16 bits1x8 bits2x4 bits4x2".split()
+)
 
 
 # ---- limits of dtypes --------------------------------------------------------------------------------------
@@ -270,12 +277,15 @@ __all__ = [
     "DoubleTensor", "FloatStorage", "FloatTensor", "HalfStorage", "HalfTensor", "IntStorage", "IntTensor",
     "LongStorage", "LongTensor", "ShortStorage", "ShortTensor", "Storage", "StorageBase",
     "TypedStorage", "UntypedStorage",
+    "bits16", "bits1x8", "bits2x4", "bits4x2", "bits8",
     "broadcast_shapes", "can_cast", "chalf", "channels_last", "channels_last_3d", "complex32",
     "contiguous_format", "detach", "e", "finfo", "get_default_device", "get_device", "iinfo", "inf",
+    "int1", "int2", "int3", "int4", "int5", "int6", "int7",
     "is_complex", "is_floating_point", "is_inference", "is_nonzero", "is_storage", "jagged", "layout",
     "legacy_contiguous_format", "memory_format", "nan", "newaxis", "numel", "pi", "preserve_format",
     "promote_types", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "result_type", "set_default_device",
     "set_default_tensor_type", "sparse_coo", "sparse_csc", "sparse_csr", "strided",
+    "uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7",
 ]  # fmt: skip
 
 

@@ -30,6 +30,9 @@ def test_what_libraries_ask_of_rooms():
         lamina.utils.model_zoo.load_url("https://example.com/x.pth")
     assert lamina.ones(2).dtype not in (lamina.complex32, lamina.chalf, lamina.qint8)
     assert str(lamina.quint4x2) == "torch.quint4x2"
+    # diffusers and torchao have tables of them
+    narrow = [getattr(lamina, f"{kind}{bits}") for kind in ("uint", "int") for bits in range(1, 8)]
+    assert len(set(narrow)) == 14 and lamina.int8 not in narrow and str(lamina.uint7) == "torch.uint7"
     state = lamina.utils.data._utils.worker._generate_state(12345678901234, 3)
     assert state == [2677634501, 810098766, 226270600, 4115140591]  # PyTorch's
     from lamina._ops import HigherOrderOperator, OpOverload
