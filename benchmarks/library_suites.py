@@ -200,6 +200,15 @@ SUITES: dict[str, Suite] = {
             "not bert and not infolm and not differentiability",
         ),
     ),
+    # two schedulers; pipelines and most models ask a hub
+    "diffusers": Suite(
+        ("tests/schedulers/test_scheduler_ddim.py", "tests/schedulers/test_scheduler_ddpm.py"),
+        ("--timeout=60",),
+    ),
+    "nflows": Suite(("tests",), ("--timeout=60",)),
+    "torch-ema": Suite(("tests",)),
+    # the other files take minutes
+    "torchsde": Suite(("tests/test_brownian_path.py", "tests/test_brownian_tree.py"), ("--timeout=60",)),
     "opt_einsum": Suite(("opt_einsum/tests",)),
     # a quarter of its tests; the rest runs every optimizer with every option, for an hour
     "pytorch_optimizer": Suite(
