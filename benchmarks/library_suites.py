@@ -31,7 +31,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "library_suites.md"
 HEAD = """\
 # Test suites of libraries on Lamina
 
-By benchmarks/library_suites.py, on {machine}.  A row counts a suite's tests, those that pass on PyTorch
+By benchmarks/library_suites.py, its last run on {machine}.
+A row counts a suite's tests, those that pass on PyTorch
 {torch}, and those of them that pass on Lamina.  Below: how many don't, what the first said, and its name.
 
 | library | tests | pass on PyTorch | pass here | share | Lamina | date |
