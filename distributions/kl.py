@@ -12,8 +12,7 @@ from ..ir.shapes import broadcast_shapes
 from ..runtime import Tensor, ops
 from .categorical import Categorical, OneHotCategorical
 from .counts import Bernoulli, Binomial, ContinuousBernoulli, Geometric, Poisson
-from .distribution import ExponentialFamily, differentiated
-from .divergence import kl_divergence
+from .distribution import Distribution, ExponentialFamily, differentiated
 from .gamma_family import Beta, Dirichlet, Exponential, Gamma, Pareto
 from .location_scale import Cauchy, Gumbel, HalfNormal, Laplace, Normal, Uniform
 from .multivariate import (
@@ -24,8 +23,23 @@ from .multivariate import (
     solve_lower,
 )
 from .parameters import euler_constant, sum_rightmost
-from .registry import _KL_REGISTRY, register_kl  # noqa: F401
+from .registry import _KL_REGISTRY, nearest, register_kl, remember  # noqa: F401
 from .transformed import Independent, TransformedDistribution
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """KL(p || q): what is lost, in nats, where q is taken for p.  Shapes: [*batch].
+
+    Raises MissingError for a pair that has none.
+    """
+    remember(type(p), type(q))
+    found = nearest[type(p)][type(q)]
+    if found is None:
+        raise MissingError(
+            f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}",
+            "register_kl enters one",
+        )
+    return found(p, q)
 
 
 # ---- two of one kind

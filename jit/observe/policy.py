@@ -159,7 +159,7 @@ DENIED_BUILTINS: dict[str, str] = {
 # Files whose Python is interpreted as a user's is, because it calls what the user hands it.
 INTERPRETED_ROOMS = (
     "nn/", "optim/lr_scheduler.py", "optim/schedule.py", "optim/cycles.py", "data/collate.py",
-    "data/datasets.py", "distributions/divergence.py", "facade/amp.py", "facade/attention.py",
+    "data/datasets.py", "distributions/kl.py", "facade/amp.py", "facade/attention.py",
     "facade/backends.py", "facade/flow.py", "facade/future.py", "facade/library.py", "facade/pytree.py",
     "facade/settings.py", "facade/torchvision/", "jit/partitioned_call.py",
     "jit/torchscript.py", "exchange/onnx/network.py", "exchange/onnx/running.py",

@@ -5,7 +5,7 @@
 The file has three parts, each a page apart: what is read (headers, symbols, relocations, constants), what is
 run (code, and a stub for each function of another library), what is written (the dynamic table, the global
 offset table, pointers in constants, which the loader fills in and then has only read; data).  Sections are
-described behind them (`elf_sections.py`), for linkers that programs in C are made with.  Only what LLVM emits
+described behind them, for linkers that programs in C are made with.  Only what LLVM emits
 for kernels is understood; anything else is refused.  The objects say themselves what kind of machine they are
 for; what that decides stands in `elf_machines.py`.  Of AArch64, objects were loaded and run under emulation,
 by glibc's loader.
@@ -22,7 +22,39 @@ from dataclasses import dataclass, field
 
 from ...ir.errors import KernelError
 from .elf_machines import MACHINES, Machine
-from .elf_sections import Header, described
+
+
+@dataclass(frozen=True)
+class Header:
+    """A section.  at: its address, and its place in the file; link, info: what ELF has for its kind."""
+
+    name: str
+    kind: int
+    flags: int
+    at: int
+    size: int
+    link: int = 0
+    info: int = 0
+    align: int = 1
+    entry: int = 0
+
+
+def described(headers: Sequence[Header], end: int) -> tuple[bytes, tuple[int, int, int]]:
+    """What follows a file of `end` bytes; where headers begin, how many they are, and that of their names."""
+    names = b"\0"
+    labels = []
+    for name in (*(header.name for header in headers), ".shstrtab"):
+        labels.append(len(names))
+        names += name.encode() + b"\0"
+    rows = [bytes(64)]
+    for label, h in zip(labels, headers):
+        fields = label, h.kind, h.flags, h.at, h.at, h.size, h.link, h.info, h.align, h.entry
+        rows.append(struct.pack("<IIQQQQIIQQ", *fields))
+    rows.append(struct.pack("<IIQQQQIIQQ", labels[-1], STRTAB, 0, 0, end, len(names), 0, 0, 1, 0))
+    padding = bytes(-(end + len(names)) % 8)
+    table = end + len(names) + len(padding)
+    return names + padding + b"".join(rows), (table, len(rows), len(rows) - 1)
+
 
 # Kinds of sections and their flags; entries of the dynamic table.
 PROGBITS, SYMTAB, STRTAB, RELA, HASH, DYNAMIC_TABLE, NOBITS, DYNSYM = 1, 2, 3, 4, 5, 6, 8, 11
