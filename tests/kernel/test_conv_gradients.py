@@ -239,14 +239,15 @@ def test_places_of_a_row_that_meet_all_channels(channels, taps, stride, target):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("stride", [2, 3])
 @pytest.mark.parametrize("shape", [(16, 6, 9, 8), (16, 3, 2, 5)], ids=str)
-def test_a_strided_depthwise_input_gradient_has_a_phase_for_each_remainder(shape, stride, target):
+@pytest.mark.parametrize("order", [(1, 2, 3, 0), (0, 1, 2, 3)], ids=["images innermost", "places innermost"])
+def test_a_strided_depthwise_input_gradient_has_a_phase_for_each_remainder(order, shape, stride, target):
     b = Builder("step", shape)
     w = b.param("w", (shape[1], 1, 3, 3))
     window = {"stride": stride, "padding": 1, "groups": shape[1]}
     y = b.op("conv2d", b.image, w, **window)
     program = b.program(*gradients(b, y, b.image, w, **window))
     call = next(call for call in program.calls if call.name == "conv_input_grad")
-    turned = permuted(call.kernel, {"g": (1, 2, 3, 0), "out": (1, 2, 3, 0)})
+    turned = permuted(call.kernel, {"g": order, "out": order})
     code = code_of(replace(call, kernel=turned), target)
     assert len(code.phases) == stride**2
     given = [np.ascontiguousarray(a) for a in arguments_of(turned)]
