@@ -181,7 +181,8 @@ class Curve(LRScheduler):
         if epoch is not None:
             return super().step(epoch)
         warn_of_order(self.optimizer)
-        self.base_lrs += [group["lr"] for group in self.optimizer.param_groups[len(self.base_lrs) :]]
+        if added := self.optimizer.param_groups[len(self.base_lrs) :]:
+            self.base_lrs += [group["lr"] for group in added]
         before = self.get_lr() if self.last_epoch >= 0 else self.base_lrs
         self.last_epoch += 1
         moved = zip(current(self.optimizer), before, self.get_lr(), strict=True)

@@ -202,10 +202,11 @@ SERVED = [
     lambda x: lamina.distributed.tensor.ones(4, 3, device_mesh=mesh, placements=[Shard(0)]) + x.float(),
     lambda x: (lamina.cat([x, x * 2], 0), lamina.stack([x, x])), lambda x: x.placements == (Shard(0),),
     lambda x: lamina.func.grad(lambda y: (y * y).sum())(x), lambda x: lamina.vmap(lambda row: row * 2)(x),
+    lambda x: 1 if x.sum() > 3 else 2,
 ]
 REFUSED = [
     lambda x: print(x, x * 2), lambda x: (f"{x * 2}", str(x), repr(x)), lambda x: x.tolist(),
-    lambda x: 1 if x.sum() > 3 else 2, lambda x: bool((x > 100).any()), lambda x: x.device_mesh is mesh,
+    lambda x: bool((x > 100).any()), lambda x: x.device_mesh is mesh,
     lambda x: lamina.distributed.tensor.rand(4, 3, device_mesh=mesh, placements=[Shard(0)]),
 ]
 def plain(o):

@@ -93,7 +93,11 @@ def test_a_weight_is_packed_and_its_factor_read_by_panels(golden):
             "collapse() reorder(i1, i) pack(packed, i1) vectorise(i1) block(i1, 16) peel(i1) "
             "tile(i, 20) block(i, 100)",
         ),
-        (linear(4, 64, outs=256), Options(), "collapse() vectorise(r) tile(i, 4) tile(i1, 4) join()"),
+        (
+            linear(4, 64, outs=256),
+            Options(),
+            "collapse() reorder(i1, i) vectorise(r) tile(i, 4) tile(i1, 4) join()",
+        ),
         (
             linear(100, 64, outs=256),
             Options(),

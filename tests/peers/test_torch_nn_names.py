@@ -29,7 +29,7 @@ ROOMS = {
         **dict.fromkeys(("DType", "TYPE_CHECKING"), MACHINERY),
     },
     "nn.init": {},
-    "nn.parameter": {"UninitializedTensorMixin": MINE},
+    "nn.parameter": {},
     "nn.attention": {
         **dict.fromkeys(
             ("SDPAParams", "can_use_efficient_attention", "can_use_flash_attention"), "for CUDA devices"
