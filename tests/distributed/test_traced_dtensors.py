@@ -132,7 +132,7 @@ def test_dtensors_are_made_and_returned_in_what_python_builds(tmp_path):
     )
 
 
-def test_what_is_taken_apart_or_asked_for_runs_eagerly_and_is_right(tmp_path):
+def test_what_is_taken_apart_runs_eagerly_and_what_is_asked_for_is_served(tmp_path):
     run(
         2,
         """
@@ -153,9 +153,9 @@ def test_what_is_taken_apart_or_asked_for_runs_eagerly_and_is_right(tmp_path):
             lamina.manual_seed(3)
             assert (lamina.zeros(4, 3, dtype=lamina.float64).normal_() == first).all()
             close(exchanged(lying(A, Shard(0)), lying(2 * A, Shard(0))), 2 * A)
-        assert "a value was asked for after a collective" in asked.explain(), asked.explain()
+        assert asked.counts()["served"] == 2, asked.explain()
         assert "data of a tensor made of tensors was replaced" in exchanged.explain(), exchanged.explain()
-        assert not any(f.counts()["served"] for f in (asked, drawn, exchanged))
+        assert not any(f.counts()["served"] for f in (drawn, exchanged))
         """,
         tmp_path,
     )
@@ -202,11 +202,11 @@ SERVED = [
     lambda x: lamina.distributed.tensor.ones(4, 3, device_mesh=mesh, placements=[Shard(0)]) + x.float(),
     lambda x: (lamina.cat([x, x * 2], 0), lamina.stack([x, x])), lambda x: x.placements == (Shard(0),),
     lambda x: lamina.func.grad(lambda y: (y * y).sum())(x), lambda x: lamina.vmap(lambda row: row * 2)(x),
-    lambda x: 1 if x.sum() > 3 else 2,
+    lambda x: 1 if x.sum() > 3 else 2, lambda x: bool((x > 100).any()),
 ]
 REFUSED = [
     lambda x: print(x, x * 2), lambda x: (f"{x * 2}", str(x), repr(x)), lambda x: x.tolist(),
-    lambda x: bool((x > 100).any()), lambda x: x.device_mesh is mesh,
+    lambda x: x.device_mesh is mesh,
     lambda x: lamina.distributed.tensor.rand(4, 3, device_mesh=mesh, placements=[Shard(0)]),
 ]
 def plain(o):
