@@ -6,20 +6,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..func import (
-    functional_call,
-    functionalize,
-    grad,
-    grad_and_value,
-    hessian,
-    jacfwd,
-    jacrev,
-    jvp,
-    replace_all_batch_norm_modules_,
-    stack_module_state,
-    vjp,
-    vmap,
-)
+from ..func import *  # noqa: F403
+from ..func import __all__ as shared
+from ..func import functional_call, stack_module_state, vmap
 from ..ir.errors import ArgumentValueError, StateError
 from ..nn.module import Module
 from ..runtime import Tensor
@@ -110,7 +99,6 @@ def chunk_vmap(
 refusing_names(globals(), __name__)
 
 __all__ = [
-    "FunctionalModule", "FunctionalModuleWithBuffers", "chunk_vmap", "combine_state_for_ensemble",
-    "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "make_functional",
-    "make_functional_with_buffers", "replace_all_batch_norm_modules_", "vjp", "vmap",
+    *shared, "FunctionalModule", "FunctionalModuleWithBuffers", "chunk_vmap", "combine_state_for_ensemble",
+    "make_functional", "make_functional_with_buffers",
 ]  # fmt: skip
