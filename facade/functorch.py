@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import func
 from ..func import *  # noqa: F403
-from ..func import __all__ as shared
 from ..func import functional_call, stack_module_state, vmap
 from ..ir.errors import ArgumentValueError, StateError
 from ..nn.module import Module
@@ -99,6 +99,7 @@ def chunk_vmap(
 refusing_names(globals(), __name__)
 
 __all__ = [
-    *shared, "FunctionalModule", "FunctionalModuleWithBuffers", "chunk_vmap", "combine_state_for_ensemble",
+    "FunctionalModule", "FunctionalModuleWithBuffers", "chunk_vmap", "combine_state_for_ensemble",
     "make_functional", "make_functional_with_buffers",
 ]  # fmt: skip
+__all__ += func.__all__
