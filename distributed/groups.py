@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ir import meeting, pretended_gpus
 from ..ir.errors import ArgumentError, ArgumentValueError, DeviceError, DistributedError
 from ..ir.types import Device
 from ..runtime.changes import advance_objects
 from . import rendezvous
-from .local import need_one_machine
 from .store import seconds
 from .work import Work, followed
 
 if TYPE_CHECKING:
     from .transport import Channel, World
 
+_NAME = 64  # bytes of a host's name
 # PyTorch's for CPUs.
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)
 _BACKENDS = ("mpi", "gloo", "local")
@@ -150,7 +153,7 @@ def init_process_group(
 ) -> None:
     """Join all ranks of this job; every process of it calls this first.
 
-    backend: "mpi"; "gloo" means the same; "local" too, of ranks on one machine alone (local.py); "nccl"
+    backend: "mpi"; "gloo" means the same; "local" too, of ranks on one machine alone; "nccl"
     joins the ranks' GPUs, by addresses alone (nccl.py), and is "mpi" where GPUs are pretended.
     Processes that mpiexec, srun or `python -m lamina launch` started meet through that.  Others, with RANK,
     WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun leaves them, or with
@@ -486,3 +489,25 @@ def get_default_backend_for_device(device: Any) -> str:
 def get_pg_count() -> int:
     """How many groups this process is in."""
     return len(_STATE.groups)
+
+
+def need_one_machine(channel: Channel) -> None:
+    """Raises DistributedError on each rank where not all of a channel's share a machine: who is where.
+
+    MPI sees by itself which ranks do, and has memory for them that they share: of backend="local" no byte
+    leaves the machine.
+    """
+    if set(channel.ranks) <= set(channel.world.near):
+        return
+    own = np.zeros(_NAME, np.uint8)
+    name = socket.gethostname().encode()[:_NAME]
+    own[: len(name)] = np.frombuffer(name, np.uint8)
+    names = [np.empty(_NAME, np.uint8) for _ in channel.ranks]
+    channel.exchange('the hosts of backend="local"', [own] * channel.size, names).wait()
+    hosts = [bytes(one).rstrip(b"\0").decode("utf-8", "replace") for one in names]
+    raise DistributedError(
+        'backend="local" is for ranks of one machine, and these are on several',
+        *[f"rank {rank}: host {host}" for rank, host in zip(channel.ranks, hosts, strict=True)],
+        f"this rank shares its machine with {[r for r in channel.world.near if r in channel.ranks]}",
+        'backend="mpi" is for several; new_group(ranks, backend="local") makes a group of those of one',
+    )

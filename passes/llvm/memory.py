@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ...ir.dims import Dim, is_at_least
 from ...ir.errors import KernelError, Unsayable
@@ -455,39 +456,48 @@ class Memory(Expressions):
 
     # ---- a square of registers transposed, or its first rows
     def is_square(self, access: Read, point: Point) -> bool:
-        across = self.across(access)
-        return across is not None and can_transpose(self.kernel, access, self.lane_axis) and across in point
+        across = self.across(access).keys()
+        return bool(across) and can_transpose(self.kernel, access, self.lane_axis) and across <= point.keys()
 
-    def across(self, access: Read) -> str | None:
-        offset = self.kernel.buffers[access.buffer].offset(access.index)
-        return next(
-            (
-                axis
-                for axis, size in self.schedule.tiles.items()
-                if (size == self.lanes or size == self.kernel.extents[axis] < self.lanes)
-                and offset.coefficient(axis) == 1
-                and axis not in self.schedule.peeled
-                and axis != self.rolled
-            ),
+    def across(self, access: Read) -> dict[str, int]:
+        """The axes, innermost first, along which elements follow each other, if all points of theirs are at
+        hand: a tiled one as long as a vector, or tiled and unrolled ones that are whole."""
+        offset, tiles = self.kernel.buffers[access.buffer].offset(access.index), self.schedule.tiles
+        sizes, found = {**self.schedule.unrolled, **tiles}, dict[str, int]()
+        apart = {*self.schedule.peeled, self.rolled}
+        while axis := next(
+            (a for a in sizes if a not in apart | {*found} and offset.coefficient(a) == prod(found.values())),
             None,
-        )
+        ):
+            if sizes[axis] != self.kernel.extents[axis]:
+                return found or ({axis: self.lanes} if tiles.get(axis) == self.lanes else {})
+            found[axis] = sizes[axis]
+        return found
 
     def load_transposed(self, access: Read, point: Point) -> Value:
-        """Load a vector along the contiguous axis for each lane, then swap blocks of 8, 4, 2..., as far as
-        anything is made of them: of a short axis vectors are not full."""
-        across, vector = self.across(access), self.lane_axis
-        assert across is not None  # is_square said so
-        buffer, count = self.kernel.buffers[access.buffer], self.schedule.tiles[across]
+        """Load a vector along the contiguous axes for each lane, then swap blocks of 8, 4, 2..., as far as
+        anything is made of them: of short axes the last vector is not full."""
+        across, vector, buffer = self.across(access), self.lane_axis, self.kernel.buffers[access.buffer]
+
+        def at(number: int) -> Point:
+            found = dict(point)
+            for axis, size in across.items():
+                found[axis] = point[axis][0], number % size
+                number //= size
+            return found
+
+        place, step = 0, 1
+        for axis, size in across.items():
+            place, step = place + point[axis][1] * step, step * size
+        start = place // self.lanes * self.lanes
+        count = min(self.lanes, prod(across.values()) - start)
         full = None if count == self.lanes else self.lanes_below(count)
-        for end in (0, count - 1):
-            self.stays_inside(access, buffer, access.index, point | {across: (point[across][0], end)}, [])
+        for end in (start, start + count - 1):
+            self.stays_inside(access, buffer, access.index, at(end), [])
         element, offset = ELEMENTS[buffer.dtype], buffer.offset(access.index)
         rows, zero = [], self.constant(0, buffer.dtype)
         for lane in range(self.lanes):
-            corner = point | {
-                across: (point[across][0], 0),
-                vector: (point[vector][0], point[vector][1] + lane),
-            }
+            corner = at(start) | {vector: (point[vector][0], point[vector][1] + lane)}
             address = self.address(element, f"%{buffer.name}.ptr", *self.linear(offset, corner))
             inside = None if self.mask is None else self.splat(self.lane(self.mask, lane))
             rows.append(self.load_vector(buffer.dtype, address, 1, None, self.both(inside, full), zero))
@@ -502,10 +512,9 @@ class Memory(Expressions):
                 ]
                 made[row] = self.shuffle(one, other, picks)
             rows, block = made, block // 2
-        for number, row in enumerate(rows[:count]):
-            corner = point | {across: (point[across][0], number)}
-            self.scopes[-1][self.key(access, corner)] = row
-        return rows[point[across][1]]
+        for number, row in enumerate(rows[:count], start):
+            self.scopes[-1][self.key(access, at(number))] = row
+        return rows[place - start]
 
     # ---- stores
     def store(self, stage: Store, points: list[Point]) -> None:

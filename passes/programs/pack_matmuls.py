@@ -493,8 +493,12 @@ class Packing:
         is_open = is_alike or roles.row is not None and isinstance(flat.extents[roles.row], Dim)
         found = {vectors: registers // (vectors * wide)}
         if target.core.vectors > 2 and vectors < MOST_VECTORS and not is_narrowed:
+            turned = self.strides_of(flat, roles.right, roles.column, roles.k)[0] > 1
+            tested = turned and not self.frozen and 4 * target.core.packs_ragged < target.core.packs
             for count in range(3, MOST_VECTORS):
                 most = registers // (count * wide)
+                if tested and extent[roles.column] % (count * target.lanes):
+                    continue  # each call would pack panels that are not full
                 if count * wide <= target.core.vectors or height <= most and not is_open:
                     found[count] = most
         if (

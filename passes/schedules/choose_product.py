@@ -23,9 +23,6 @@ MATRIX_SHARE = 0.3  # of a sum's time in vectors of f32, in matrix registers
 CROWDED = 1024  # rows a multiple of this apart share lines of the nearest cache
 LEAST_SUMS = 8  # of a tile, as additions take four cycles, and two of them are begun in each
 CALL = 300.0  # nanoseconds of one more call
-# Bytes in a nanosecond of a factor whose columns become rows, and are tested one by one: 2 heads of 256 keys
-# of 64 take 6 us, where each of 7 rows takes 1 us by dots (an Intel Xeon with AMX, one thread, 2026-11-27).
-RAGGED = 20.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
         if size.turned and collides:
             rate = min(rate, core.packs_turned)
         if size.turned and size.is_ragged:
-            rate = min(rate, RAGGED)
+            rate = min(rate, core.packs_ragged)
         return CALL + size.batch * right / rate
     if way == "panels":
         again = -(-size.rows // rows) - 1  # times that a panel is read once more
@@ -138,7 +135,7 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
         crowded = size.pitch is not None and size.pitch % CROWDED == 0 and size.pitch > CROWDED
         return size.batch * again * right / core.again * (1 + crowded)
     if way == "dots":
-        spent = size.rows * size.columns * core.lane_sum
+        spent = size.rows * size.columns * core.lane_sum + size.multiplied * core.dots
         spent += size.rows * right / core.dots_far if is_far else 0.0
         spent += right / core.collides if collides and size.rows == 1 else 0.0
         return size.batch * spent

@@ -26,9 +26,11 @@ class Core:
 
     Of products of matrices (choose_product.py), bytes of a factor in a nanosecond: packs, that are packed;
     packs_far, where all of them are at least `packs_near`; packs_turned, where columns become rows that share
-    the lines of a cache; lays, of a left one, that are laid along the sum; again, that are read once more
+    the lines of a cache; packs_ragged, where they are tested one by one (2 heads of 256 keys of 64 take 6 us,
+    where each of 7 rows takes 1 us by dots: an Intel Xeon with AMX, one thread, 2026-11-27); lays, of a left one, that are laid along the sum; again, that are read once more
     where they lie, in caches; strides, beyond them; collides, where rows share the lines of a cache;
-    dots_far, of a far one, times rows of the other.  lane_sum, nanoseconds of adding up the lanes of a sum.
+    dots_far, of a far one, times rows of the other.  dots, nanoseconds by which a multiplication takes longer
+    in vectors along the sum; lane_sum, of adding up the lanes of one.
     tile, what a tile takes beside its sums, as so many of them; vectors, of columns beside each other in one
     of many rows, at most; steps, of a sum in an iteration; sums, in a tile of a convolution, at most.
 
@@ -60,8 +62,10 @@ class Core:
     dots_far: float
     lane_sum: float
     tile: float
+    dots: float = 0.0
     pairs: float = 0.5
     packs_near: int = 4 << 20
+    packs_ragged: float = 20.0
     lays: float = 60.0
     again: float = float("inf")
     vectors: int = 2
@@ -149,8 +153,31 @@ GOLDEN_COVE = replace(
     images=0.0,
 )
 
+# Vectors along the sum take half as long again, and packing thrice (families.py: the choice costs 1.8 % in
+# place of 4.6; a Xeon of 2 GHz, one thread, 2026-12-01).  Convolutions go by a Zen 5's figures: ResNet-18
+# takes 26 ms by them, and 27.5 by twice their times.
+SKYLAKE = replace(
+    ZEN5,
+    near=60.0,
+    packs=15,
+    packs_far=4,
+    packs_turned=12,
+    packs_near=1 << 20,
+    packs_ragged=3,
+    again=200,
+    strides=10,
+    collides=10,
+    dots=0.01,
+    lane_sum=2.5,
+    vectors=4,
+    steps=2,
+)
+
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5, or for a Zen 4 if its vectors are of 8.
-CORES = {"znver4": ZEN4, "sapphirerapids": GOLDEN_COVE, "graniterapids": GOLDEN_COVE}
+CORES = {
+    "znver4": ZEN4, "sapphirerapids": GOLDEN_COVE, "graniterapids": GOLDEN_COVE, "skylake-avx512": SKYLAKE,
+    "cascadelake": SKYLAKE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

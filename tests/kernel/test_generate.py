@@ -221,6 +221,37 @@ def test_taps_come_first(taps, order, dtype):
     check_relayout({"k": 37, "c": 5, "t": taps}, order, dtype)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i16", "i8", "bool"])
+@pytest.mark.parametrize("rows, columns", [(3, 3), (2, 3), (5, 5), (1, 7), (7, 3), (2, 16)])
+@pytest.mark.parametrize(
+    "how", ["vectorise(k) tile(r, {0}) tile(s, {1})", "vectorise(k) unroll(r, {0}) unroll(s, {1})"]
+)
+def test_taps_of_both_axes_are_transposed_together(how, rows, columns, dtype):
+    """As many vectors as they fill, of all taps of a weight, in a copy and in a sum of products."""
+    added = how.count("unroll")
+    if added and dtype == "bool":
+        return
+    head, taps = f"w: {dtype}[37,3,{rows},{columns}]", f"r:{rows} s:{columns}"
+    if added:
+        kernel = parse(
+            f"kernel sums({head}, g: {dtype}[{rows},{columns}]) -> (y: {dtype}[3,37]) {{\n"
+            f"  parallel c:3 k:37\n  t = sum({taps}) (w[k, c, r, s] * g[r, s])\n  y[c, k] = t\n}}"
+        )
+    else:
+        kernel = parse(
+            f"kernel pack({head}) -> (y: {dtype}[{rows},3,{columns},37]) {{\n"
+            f"  parallel r:{rows} c:3 s:{columns} k:37\n  y[r, c, s, k] = w[k, c, r, s]\n}}"
+        )
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 3, tuple(map(int, b.shape))).astype(NUMPY[dtype]) for b in kernel.inputs]
+    for target in LEVELS_HERE:
+        given = schedule(how.format(rows, columns))
+        if dtype == "f32" and added + rows * columns > 1:
+            assert "gather" not in code_of(call_of(kernel, given), target).text
+        (got,) = run_code(kernel, arrays, target, given)
+        np.testing.assert_array_equal(got, interpret(kernel, *arrays)[0])
+
+
 @pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8", "bool"])
 @pytest.mark.parametrize("rows, columns", [(32, 64), (48, 16), (33, 48), (16, 47), (7, 96)])
 def test_squares_of_registers_are_transposed(rows, columns, dtype):

@@ -87,7 +87,7 @@ def test_record_means_the_same_in_pairs(name):
             # A few roundings of float64, in sums whose terms are up to a hundred times as large.
             assert x.dtype == y.dtype and x.shape == y.shape
             assert np.allclose(x, y, 1e-10, 1e-10, equal_nan=True), (name, number, sample)
-    assert hosts is (name in HOST)
+    assert hosts is (name in HOST or op.traits.meets)  # with other ranks the host exchanges complex numbers
 
 
 @pytest.mark.sampled(30)
