@@ -26,13 +26,14 @@ class Core:
 
     Of products of matrices (choose_product.py), bytes of a factor in a nanosecond: packs, that are packed;
     packs_far, where all of them are at least `packs_near`; packs_turned, where columns become rows that share
-    the lines of a cache; packs_ragged, where they are tested one by one (2 heads of 256 keys of 64 take 6 us,
-    where each of 7 rows takes 1 us by dots: an Intel Xeon with AMX, one thread, 2026-11-27); lays, of a left one, that are laid along the sum; again, that are read once more
-    where they lie, in caches; strides, beyond them; collides, where rows share the lines of a cache;
-    dots_far, of a far one, times rows of the other.  dots, nanoseconds by which a multiplication takes longer
-    in vectors along the sum; lane_sum, of adding up the lanes of one.
-    tile, what a tile takes beside its sums, as so many of them; vectors, of columns beside each other in one
-    of many rows, at most; steps, of a sum in an iteration; sums, in a tile of a convolution, at most.
+    the lines of a cache; packs_ragged, where those are tested one by one (2 heads of 256 keys of 64 take
+    6 us, where each of 7 rows takes 1 us by dots: an Intel Xeon with AMX, one thread, 2026-11-27); lays, of a
+    left one, that are laid along the sum; again, that are read once more where they lie, in caches; strides,
+    beyond them; collides, where rows share the lines of a cache; dots_far, of a far one, times rows of the
+    other.  dots, nanoseconds by which a multiplication takes longer in vectors along the sum; lane_sum, of
+    adding up the lanes of one.  tile, what a tile takes beside its sums, as so many of them; vectors, of
+    columns beside each other in one of many rows, at most; steps, of a sum in an iteration; sums, in a tile
+    of a convolution, at most.
 
     images: bytes in a nanosecond of a batch's images that are beyond the last cache, which layers read by
     short lines; 0 where that was not measured.
