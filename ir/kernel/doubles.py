@@ -43,6 +43,9 @@ def exp(x: Expr) -> Expr:
     return scale2(polynomial(r, (*_EXP, 1.0, 1.0)), n)
 
 
+exp_below = exp  # which the C library has no function for
+
+
 def exp2(x: Expr) -> Expr:
     """2^n * e^(r ln 2).  0.9 ulp."""
     x = between(_NOTHING, x, 1025.0)

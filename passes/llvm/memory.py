@@ -484,6 +484,7 @@ class Memory(Expressions):
             for axis, size in across.items():
                 found[axis] = point[axis][0], number % size
                 number //= size
+            found[axis] = point[axis][0], found[axis][1] + number * size  # beyond the last, if it is
             return found
 
         place, step = 0, 1

@@ -161,8 +161,8 @@ SCHEDULED = {  # the edit, the kernel and its schedule
     ),
     "a square of registers": (
         "memory",
-        "self.schedule.tiles[across]\n",
-        "self.lanes\n",
+        "prod(across.values()) - start)\n",
+        "self.lanes)\n",
         TURNED.replace("8,8", "8,4", 1).replace("8,8", "4,8").replace("i:8", "i:4"),
         schedule("vectorise(j) tile(i, 4)"),
     ),
