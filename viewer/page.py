@@ -30,8 +30,7 @@ from .subjects import Shown, Subject
 
 # What the page's script is made of, in order: one scope, so that each may speak of those before it.
 SCRIPTS = (
-    "elements.js", "parts.js", "layout.js", "sheet.js", "tree.js", "details.js", "tables.js",
-    "page.js",
+    "elements.js", "layout.js", "sheet.js", "tree.js", "details.js", "tables.js", "page.js",
 )  # fmt: skip
 FIRST_ARRAYS = 200  # of those that are held where memory is fullest
 

@@ -22,6 +22,7 @@ from .target import Target
 ROWS, COLUMNS = 16, 256  # of a strip of sums over rows; 1,024 columns are no better, and fewer units
 STREAM = 64 << 20  # bytes written: from here 21 to 27 % are gained by not reading them first (Zen 5)
 MOST_TAPS = 5  # of a window, along a side
+MOST_WRITTEN = 1024  # instructions, about, of all points of a short axis
 USUAL = 64  # points of an axis that schedules are chosen for, where it may have any number
 MOST_STRIDE = 4  # between lanes that are picked out of whole vectors
 KEPT_BYTES = 64 << 10  # of stack for one kept Local: a row that is read again must stay in the nearest caches
@@ -333,7 +334,8 @@ def _short_axis(kernel: Kernel, vector: str, target: Target) -> tuple[str | None
     """A short axis along which a strided read's elements are neighbours: all of them are taken at once, while
     their lines are near.  And whether lanes are so far apart that each takes a line of its own.
 
-    512 x 512 weights of 3 x 3 taps to [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC, 2026-11-25); every
+    512 x 512 weights of 3 x 3 taps to [9, 512, 512] take 0.64 ms in place of 2.4 (EPYC, 2026-11-25), rows of
+    12 turned over by AVX2 a sixth (50,000 of them: 0.32 ms, 2.0 as gathers; Xeon of 2 GHz, 2026-12-01); every
     second place of rows of 640, both ways, 0.52 in place of 1.14 where lines are read from end to end.
     """
     if vector not in kernel.parallel_names or runs_once(kernel):
@@ -344,7 +346,10 @@ def _short_axis(kernel: Kernel, vector: str, target: Target) -> tuple[str | None
         strides = kernel.buffers[access.buffer].offset(access.index)
         if strides.coefficient(vector) > 1:
             for axis in sorted(kernel.parallel_names - {vector}):
-                if strides.coefficient(axis) == 1 and 1 < _size(kernel, axis) < target.lanes:
+                size = _size(kernel, axis)
+                written = size * instructions(kernel, kernel.stages, frozenset())
+                fits = size < target.lanes or size < 4 * target.lanes and written <= MOST_WRITTEN
+                if strides.coefficient(axis) == 1 and size > 1 and fits:
                     return axis, strides.coefficient(vector) > MOST_STRIDE
     return None, False
 

@@ -214,11 +214,26 @@ def test_expressions_taller_than_the_stack_have_code(word, dtype, target):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i32", "bf16", "f16", "i16", "i8", "u8", "bool"])
-@pytest.mark.parametrize("taps", [2, 3, 5, 8, 9, 15, 16, 17])
+@pytest.mark.parametrize("taps", [2, 3, 5, 8, 9, 15, 16, 17, 21, 31, 63])
 @pytest.mark.parametrize("order", ["t, c, k", "t, k, c", "c, t, k"])
 def test_taps_come_first(taps, order, dtype):
     """Vectors along the taps of so many weights are transposed in registers, full or not."""
     check_relayout({"k": 37, "c": 5, "t": taps}, order, dtype)
+
+
+@each_level
+@pytest.mark.parametrize("value, length", [("{}", 1), ("exp({})", 15)])
+def test_a_short_axis_of_several_vectors_is_transposed(value, length, target):
+    """Up to four of them, unless its points are too much code."""
+    for size in range(2, 5 * target.lanes):
+        if size % target.lanes == 0:  # of which whole squares are made
+            continue
+        kernel = parse(
+            f"kernel k(x: f32[100,{size}]) -> (y: f32[{size},100]) {{\n  parallel t:{size} n:100\n"
+            f"  y[t, n] = {value.format('x[n, t]')}\n}}"
+        )
+        fits = size < target.lanes or size < 4 * target.lanes and size * length <= 1024
+        assert (default_schedule(kernel, target).tiles == {"t": size}) == fits
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i16", "i8", "bool"])
