@@ -146,8 +146,8 @@ def _taps_together(pack: Kernel, roles: Convolution) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for axis in reversed(roles.taps):
-        size = int(pack.extents.get(axis or "", 1))
-        if size > 1 and size * prod(found.values()) <= MOST_TOGETHER:
+        size = int(pack.extents[axis]) if axis else 1
+        if axis and 1 < size <= MOST_TOGETHER // prod(found.values()):
             found[axis] = size
     return found
 
