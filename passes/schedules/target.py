@@ -155,7 +155,7 @@ GOLDEN_COVE = replace(
 )
 
 # Vectors along the sum are slower than across it, and packing takes four times as long (families.py: the
-# choice costs 1.8 % in place of 4.6; a Xeon of 2 GHz, one thread, 2026-12-01).  Convolutions go by a Zen 5's
+# choice costs 1.9 % in place of 4.6; a Xeon of 2 GHz, one thread, 2026-12-01).  Convolutions go by a Zen 5's
 # figures: ResNet-18 takes 26 ms by them, and 27.5 by twice their times.
 SKYLAKE = replace(
     ZEN5,
