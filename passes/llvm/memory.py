@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from ...ir.dims import Dim, is_at_least
@@ -13,7 +14,7 @@ from ...ir.kernel.scalar import Expr, Read, cast
 from ...ir.kernel.types import NUMPY, kind
 from ...ir.locks import cached_property
 from ..schedules.default import MOST_STRIDE, can_transpose
-from ..schedules.steps import NEIGHBOURS, Schedule
+from ..schedules.steps import NEIGHBOURS, Schedule, Stream
 from ..schedules.target import LINE, Target
 from .expressions import Expressions
 from .next_panel import NextPanel, next_panel
@@ -519,6 +520,42 @@ class Memory(Expressions):
 
     # ---- stores
     def store(self, stage: Store, points: list[Point]) -> None:
+        if self.fills_lines(stage, points):
+            for point in points:
+                self.emit(stage.value, point, self.kernel.buffers[stage.buffer].dtype)
+            test = self.memo("aligned", self.aligned)
+            self.either(test, partial(self.store_past, stage, points), partial(self.store_all, stage, points))
+        else:
+            self.store_all(stage, points)
+
+    def fills_lines(self, stage: Store, points: list[Point]) -> bool:
+        """Whether these are full vectors of a panel that begin at multiples of their size, if the buffer
+        does: its panels begin at multiples of whole vectors."""
+        axis = self.lane_axis
+        if not self.schedule.has(Stream) or axis not in self.schedule.peeled or self.mask is not None:
+            return False
+        offset = self.kernel.buffers[stage.buffer].offset(stage.index)
+        others = [offset.constant, *(by for name, by in offset.terms if name != axis)]
+        others += [point[axis][1] for point in points]
+        whole = all(isinstance(n, int) and n % self.lanes == 0 for n in others)
+        plain = not (stage.axes or stage.combine) and all(isinstance(part, Affine) for part in stage.index)
+        return plain and whole and offset.coefficient(axis) == 1
+
+    def store_past(self, stage: Store, points: list[Point]) -> None:
+        """Past the caches."""
+        self.streaming = True
+        self.store_all(stage, points)
+        self.streaming = False
+
+    def aligned(self) -> str:
+        """Whether every output begins at a multiple of a cache line; an i1."""
+        starts = [self.name(f"ptrtoint ptr %{buffer.name}.ptr to i64") for buffer in self.kernel.outputs]
+        total = starts[0]
+        for start in starts[1:]:
+            total = self.name(f"or i64 {total}, {start}")
+        return self.name(f"icmp eq i64 {self.name(f'and i64 {total}, 63')}, 0")
+
+    def store_all(self, stage: Store, points: list[Point]) -> None:
         axis = self.between(stage)
         for point in points:
             if axis is None:

@@ -319,14 +319,6 @@ class Units(Emitter):
         """The columns of a panel."""
         return self.lanes * self.schedule.vectors
 
-    def aligned(self) -> str:
-        """Whether every output begins at a multiple of a cache line; an i1."""
-        starts = [self.name(f"ptrtoint ptr %{buffer.name}.ptr to i64") for buffer in self.kernel.outputs]
-        total = starts[0]
-        for start in starts[1:]:
-            total = self.name(f"or i64 {total}, {start}")
-        return self.name(f"icmp eq i64 {self.name(f'and i64 {total}, 63')}, 0")
-
     def panel(self, corner: dict[str, Int], over: Callable[[Act], None], act: Act) -> None:
         """act(points) with a panel's columns of the vector axis, at the points that `over` goes to: the last,
         narrower panel has code of its own."""

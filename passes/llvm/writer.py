@@ -258,6 +258,18 @@ class Writer:
         text = f"phi {usual.type} [{usual.text}, %{before}], [{other.text}, %{last}]"
         return self.ssa(text, usual.dtype, usual.lanes)
 
+    def either(self, test: str, make: Callable[[], object], other: Callable[[], object]) -> None:
+        """What `make` writes where the i1 `test` is true, and what `other` does where it is not."""
+        self.count += 1
+        after, arms = f"met{self.count}", {f"so{self.count}": make, f"else{self.count}": other}
+        self.line("br i1 " + ", label %".join([test, *arms]))
+        for label, act in arms.items():
+            self.start(label)
+            with self.scope():
+                act()
+            self.line(f"br label %{after}")
+        self.start(after)
+
     def slot(self, kind: str, number: int) -> str:
         """A place on the stack for a value of an LLVM type; the function's start reserves it."""
         return self.slots.setdefault((kind, number), f"%slot{len(self.slots)}")

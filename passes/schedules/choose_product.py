@@ -132,6 +132,8 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
             return size.batch * again * right / min(core.strides, core.again)
         if size.pitch == columns * size.itemsize:
             return 0.0  # it lies as if it were packed
+        if size.batch * (right + size.rows * size.columns * size.itemsize) > core.cache:
+            return size.batch * again * right / min(core.again_far, core.again)
         crowded = size.pitch is not None and size.pitch % CROWDED == 0 and size.pitch > CROWDED
         return size.batch * again * right / core.again * (1 + crowded)
     if way == "dots":

@@ -33,7 +33,8 @@ class Core:
     other.  dots, nanoseconds by which a multiplication takes longer in vectors along the sum; lane_sum, of
     adding up the lanes of one.  tile, what a tile takes beside its sums, as so many of them; vectors, of
     columns beside each other in one of many rows, at most; steps, of a sum in an iteration; sums, in a tile
-    of a convolution, at most.
+    of a convolution, at most; streams, bytes of results, from which on panels of them are stored past the
+    caches.
 
     images: bytes in a nanosecond of a batch's images that are beyond the last cache, which layers read by
     short lines; 0 where that was not measured.
@@ -69,9 +70,11 @@ class Core:
     packs_ragged: float = 20.0
     lays: float = 60.0
     again: float = float("inf")
+    again_far: float = float("inf")
     vectors: int = 2
     steps: int = 1
     sums: int = 16
+    streams: float = float("inf")
     images: float = 0.0
 
 
@@ -166,12 +169,14 @@ SKYLAKE = replace(
     packs_near=1 << 20,
     packs_ragged=3,
     again=200,
-    strides=10,
+    strides=20,
+    again_far=60,
     collides=10,
     dots=0.01,
     lane_sum=2.5,
     vectors=4,
     steps=2,
+    streams=8 << 20,
 )
 
 # By LLVM's name of the CPU; what is not listed is taken for a Zen 5, or for a Zen 4 if its vectors are of 8.

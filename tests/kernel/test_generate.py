@@ -167,6 +167,33 @@ def test_what_caches_do_not_hold_is_stored_past_them():
             assert (memory[:offset] == -1).all() and (memory[offset + n :] == -1).all()
 
 
+@pytest.mark.parametrize("columns", [96, 100])
+def test_panels_are_stored_past_the_caches(columns):
+    """Where the rows' vectors begin as the output does; where that is aligned, and elsewhere as usual."""
+    kernel = verify(
+        parse(
+            f"kernel k(x: f32[5,7], w: f32[7,{columns}]) -> (p: bool[5,{columns}], y: f32[5,{columns}]) {{\n"
+            f"  parallel i:5 j:{columns}\n  t = sum(k:7) (x[i, k] * w[k, j])\n"
+            "  p[i, j] = (t > 0.0)\n  y[i, j] = (t + 1.0)\n}"
+        )
+    )
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((5, 7), (7, columns)))
+    for target in LEVELS_HERE:
+        width = 2 * target.lanes
+        how = schedule(f"vectorise(j, 2) block(j, {width}) peel(j) tile(i, 3) block(i, 6) stream()")
+        code = code_of(call_of(kernel, how), target)
+        assert ("!nontemporal" in code.text) == (columns % target.lanes == 0)
+        for offset in (0, 1):
+            p, y = (np.full(5 * columns + 128, 7, dtype) for dtype in (bool, np.float32))
+            p, y = (a[-a.ctypes.data % 64 // a.itemsize + offset :] for a in (p, y))
+            outputs = [a[: 5 * columns].reshape(5, columns) for a in (p, y)]
+            Native(code, target)(x, w, *outputs)
+            np.testing.assert_array_equal(outputs[0], x @ w > 0)
+            np.testing.assert_array_equal(outputs[1], x @ w + 1)
+            assert (y[5 * columns :] == 7).all()
+
+
 def test_empty_and_scalar_kernels_have_code():
     from test_kernel_interpret import NONE, OUTSIDE, ROWS, SCALAR
 

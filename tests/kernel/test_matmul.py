@@ -72,6 +72,15 @@ def test_every_form(size, kind, weight, target):
     check(stated(form(kind, *size), "f32"), target, options)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("kind", ["nn", "tn"])
+@pytest.mark.parametrize("size", [*SIZES, (30, 272, 9), (9, 1040, 24)], ids=str)
+def test_nothing_fits_the_caches(size, kind, target):
+    core = replace(target.core, streams=0, cache=1 << 10)
+    check(stated(form(kind, *size), "f32"), replace(target, core=core), Options(only="panels"))
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("kind", ["nn", "nt"])
 def test_float64(kind, target):

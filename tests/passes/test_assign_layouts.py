@@ -96,6 +96,23 @@ def test_rows_of_few_channels_are_as_good_as_blocks():
     check(before, after)
 
 
+@pytest.mark.parametrize("size, stride, row, stays", [
+    (3, 1, 7, True), (3, 2, 13, True), (3, 2, 12, False), (5, 1, 8, True), (5, 1, 7, False),
+    (7, 1, 30, False),
+])  # fmt: skip
+def test_rows_of_channels_alone_are_as_good_as_blocks(size, stride, row, stays):
+    """Where small windows fill half of a vector; between blocked images they are blocked."""
+    b = Builder("net", (2, 16, 9, row))
+    before = b.program(b.conv(b.image, 16, size, padding=size // 2, stride=stride, groups=16))
+    assert (str(assign_layouts(before, AVX512)) == str(before)) == stays
+    b = Builder("net", (2, 16, 9, row))
+    y = b.conv(b.conv(b.image, 16), 16, size, padding=size // 2, stride=stride, groups=16)
+    before = b.program(y)
+    after = assign_layouts(before, AVX512)
+    assert after.calls[-1].name == "unblock"
+    check(before, after)
+
+
 def test_a_call_with_a_schedule_is_left_alone():
     before = small_network()
     after = assign_layouts(before, AVX512)
