@@ -300,9 +300,11 @@ def normal(
         if not given:
             raise ArgumentError("normal(mean, std, size): size is needed where mean and std are numbers")
         size, dtype = tuple((mean + std).shape), dtype or given[0].dtype
-    moved = modes.CHANGED and modes.local.levels  # forward mode
-    followed = [x for x in (mean, std) if isinstance(x, Tensor) and (moved or x.requires_grad)]
-    mean, std = (x.detach() if isinstance(x, Tensor) else x for x in (mean, std))
+    followed: list[Tensor] = []
+    if isinstance(mean, Tensor) or isinstance(std, Tensor):
+        moved = modes.CHANGED and modes.local.levels  # forward mode
+        followed = [x for x in (mean, std) if isinstance(x, Tensor) and (moved or x.requires_grad)]
+        mean, std = (x.detach() if isinstance(x, Tensor) else x for x in (mean, std))
     drawn = randn(tuple(size), dtype=dtype, device=device, generator=generator, layout=layout) * std + mean
     for x in followed:  # nowhere
         drawn = REGISTRY["where"](drawn != drawn, x, drawn)

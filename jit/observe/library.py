@@ -730,7 +730,10 @@ _DRAWS = {  # methods that draw, and what they do to tensors that have values
         random.bernoulli_,
     )  # fmt: skip
 }
-_OF_OPS = frozenset((unwrapped(ops.FUNCTIONS["where"]), unwrapped(random.normal), *_DRAWS.values()))
+_OF_OPS = frozenset((
+    unwrapped(ops.FUNCTIONS["where"]), unwrapped(random.normal), unwrapped(random.bernoulli),
+    random._by_chance, *_DRAWS.values(),
+))  # fmt: skip
 _ROOMS_OF_OPS = ("ir/ops/", "nn/functional.py")  # whose functions are written with ops
 _DISTRIBUTIONS = __name__.partition(".")[0] + ".distributions."
 _SEVERAL = 64  # as many numbers as `tensor` takes one by one

@@ -69,6 +69,7 @@ OF_NONE = {
     "normal": lambda t: lamina.normal(0.0, t * t, (5,)),
     "normal_": lambda t: lamina.empty(5).normal_(t, t * t),
     "uniform_": lambda t: lamina.empty(5).uniform_(-abs(t), t * t),
+    "bernoulli": lambda t: lamina.bernoulli(lamina.zeros(5), abs(t) / 5),
     "bernoulli_": lambda t: lamina.empty(5).bernoulli_(abs(t) / 5),
     "exponential_": lambda t: lamina.empty(5).exponential_(t * t + 0.25),
     "log_normal_": lambda t: lamina.empty(5).log_normal_(t / 8, t * t / 8 + 0.25),

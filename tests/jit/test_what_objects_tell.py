@@ -18,7 +18,7 @@ from lamina import distributions, jit, nn, optim
 NEVER_ALIKE = {
     "__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__del__", "__reduce__",
     "__reduce_ex__", "__getstate__", "__sizeof__", "__hash__", "__dir__", "__getattribute__", "__weakref__",
-    "__dict__", "__setstate__", "data_ptr", "seed", "position",
+    "__dict__", "__setstate__", "data_ptr", "seed", "position", "_cdata", "_place",
 }  # fmt: skip
 
 
