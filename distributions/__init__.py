@@ -8,7 +8,6 @@ from . import constraint_registry, constraints, kl, transforms
 from .categorical import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
 from .constraint_registry import biject_to, transform_to
 from .counts import Bernoulli, Binomial, ContinuousBernoulli, Geometric, NegativeBinomial, Poisson
-from .directional import VonMises
 from .distribution import Distribution, ExponentialFamily
 from .gamma_family import (
     Beta,
@@ -35,6 +34,7 @@ from .location_scale import (
     Normal,
     StudentT,
     Uniform,
+    VonMises,
 )
 from .multivariate import LKJCholesky, LowRankMultivariateNormal, MultivariateNormal, Wishart
 from .relaxed import RelaxedBernoulli, RelaxedOneHotCategorical

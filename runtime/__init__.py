@@ -24,7 +24,6 @@ from . import (
     refusal,
     signal,
     sparse_functions,
-    sparse_gather,
     subclassing,
     ufuncs,
 )

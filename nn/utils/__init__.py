@@ -6,7 +6,6 @@ if not __name__.startswith("lamina."):  # found in the repository's root: a seco
 from . import parametrizations, parametrize, prune, rnn, stateless
 from .clip import clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from .fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
-from .memory_format import convert_conv2d_weight_memory_format, convert_conv3d_weight_memory_format
+from .made import convert_conv2d_weight_memory_format, convert_conv3d_weight_memory_format, skip_init
 from .reparametrize import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
-from .skipped import skip_init
 from .vector import parameters_to_vector, vector_to_parameters

@@ -34,10 +34,12 @@ from ..schedules.target import (
     BASELINE,
     CORES,
     DOTPROD,
+    GOLDEN_COVE,
     LEVELS,
     NEON,
     TUNE,
     VNNI,
+    Core,
     Target,
 )
 from . import headroom
@@ -118,6 +120,12 @@ def _initialised() -> None:
         llvm.load_library_permanently("libm.so.6")
 
 
+def tuned(cpu: str, level: Target) -> tuple[Core, str]:
+    """The figures of a CPU of a level, and by whose model LLVM orders its instructions; "" for its own."""
+    core = CORES.get(cpu, level.core)
+    return core, "" if core is GOLDEN_COVE or cpu.startswith("znver") else level.tune
+
+
 @cache
 @apart
 def host_target() -> Target:
@@ -129,7 +137,7 @@ def host_target() -> Target:
     cpu = llvm.get_host_cpu_name()
     if has.get("amx-tile") and cpu not in CORES:  # a hypervisor may call it by another's number
         cpu = TUNE
-    core, tune = CORES.get(cpu, level.core), "" if cpu in CORES or cpu.startswith("znver") else level.tune
+    core, tune = tuned(cpu, level)
     pairs = AVX512_PAIRS if level is AVX512 and has.get("avx512bf16") and core.pairs < 1 else ""
     matrix = AMX_PAIRS if level is AVX512 and has.get("amx-bf16") and _may_use_matrices() else ""
     quads = _quads(level, has)

@@ -543,7 +543,8 @@ class Packing:
             (min(most, many) if is_open else balanced_tile(height, most, target.core.tile / n), n)
             for n, most in found.items()
         ]
-        rows, vectors = min(tiles_, key=lambda tile: of_tiles(many, columns, tile, target.core))
+        # of equal ones that which loads least, a register for each row and vector
+        rows, vectors = min(tiles_, key=lambda tile: (of_tiles(many, columns, tile, target.core), sum(tile)))
         return min(rows, height), vectors * target.lanes
 
     def is_alike(self, flat: Kernel, roles: Product) -> bool:

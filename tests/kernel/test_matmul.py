@@ -1,11 +1,12 @@
 """Products of matrices as native code of every width."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from image_programs import Builder, arguments
-from native import LEVELS_HERE, run_program
+from native import LEVELS_HERE, code_of, run_program
 
 from lamina.ir.errors import KernelError
 from lamina.ir.kernel import parse
@@ -13,12 +14,12 @@ from lamina.ir.kernel.types import NUMPY
 from lamina.passes.kernels.proof import prove
 from lamina.passes.llvm import generate, units
 from lamina.passes.llvm import reductions as module
-from lamina.passes.llvm.binding import host_target
+from lamina.passes.llvm.binding import host_target, llvm, machine, tuned
 from lamina.passes.llvm.units import Units, lower
 from lamina.passes.programs.pack_matmuls import Options, pack_matmuls
 from lamina.passes.programs.program import Array, Call, Program, interpret, verify
 from lamina.passes.schedules.steps import Join, Schedule, Vectorise, tiles
-from lamina.passes.schedules.target import AVX512
+from lamina.passes.schedules.target import AVX512, CORES
 
 TARGETS = [host_target(), *LEVELS_HERE[1:]]
 PLAIN = Options()
@@ -191,6 +192,19 @@ def test_several_summed_axes():
     )
     for options in (Options(), Options(frozenset((1,)))):
         check(stated(text, "f32"), host_target(), options)
+
+
+@pytest.mark.parametrize("size", [(96, 192, 256), (64, 48, 256), (60, 64, 100)], ids=str)
+@pytest.mark.parametrize("cpu", [*CORES, "znver5"])
+def test_the_sums_of_a_tile_stay_in_registers(cpu, size):
+    """By the model of Intel's earlier cores LLVM would load so far ahead that they leave them."""
+    core, tune = tuned(cpu, AVX512)
+    target = replace(AVX512, cpu=cpu, core=core, tune=tune)
+    laid = pack_matmuls(stated(form("nn", *size), "f32"), target, Options(only="packed"))
+    code = code_of(laid.calls[-1], target)
+    assembly = machine(target).emit_assembly(llvm.parse_assembly(code.text))
+    assert "vfmadd" in assembly
+    assert not re.findall(r"\(%rsp\), %zmm|%zmm\d+, -?\d*\(%rsp\)", assembly)
 
 
 def test_a_panel_far_away_is_asked_for_ahead():
