@@ -1,4 +1,4 @@
-"""Continuous families of a place and a width: Normal, Laplace, Cauchy, StudentT, Uniform, VonMises."""
+"""Continuous families of a place and a width: Normal, Laplace, Cauchy, StudentT, Uniform, VonMises, …"""
 
 from __future__ import annotations
 
@@ -275,7 +275,6 @@ class Uniform(Distribution):
         return (self.high - self.low).log()
 
 
-# ---- images of these
 class VonMises(Distribution):
     """Angles about `loc`, in [-pi, pi); a normal distribution's kin on the circle."""
 
@@ -316,6 +315,7 @@ class VonMises(Distribution):
         return 1 - ops.special_i1e(self.concentration) / ops.special_i0e(self.concentration)
 
 
+# ---- images of these
 class _Image(TransformedDistribution):
     """An image of a distribution whose parameters are, under their names, its own."""
 

@@ -99,6 +99,8 @@ MODULES: dict[str, ModuleType] = {
     "nn.parallel.distributed": nn.parallel,
     "nn.utils.clip_grad": nn.utils.clip,
     "nn.utils.convert_parameters": nn.utils.vector,
+    "nn.utils.init": nn.utils.made,
+    "nn.utils.memory_format": nn.utils.made,
     "optim.swa_utils": swa_utils,
     "overrides": overrides,
     "random": random,

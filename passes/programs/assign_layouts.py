@@ -55,8 +55,8 @@ MOST_TAPS = 16  # of a window that is unrolled
 # Of a window whose sums take no longer than copying them: 28 x 28 by 3 x 3 to 16 channels took 4.9 us on
 # plain arrays and 7.5 by blocks and a copy, 128 x 128 by 9 x 9 to 32 channels 740 and 490 (Xeon, 2026-11-27).
 FEW_TAPS = 25
-FEWEST_TAPS = 9  # of a depthwise one, for as many registers
-SHORT_ROW = 7  # of its places, at least
+FEWEST_TAPS = 9  # of a depthwise one, where registers are few
+FEWEST_PLACES = 7  # of its rows
 PACKED = 10.0  # nanoseconds of a vector of what weights become for Winograd's products (EPYC "Zen 4", AVX2)
 
 
@@ -208,9 +208,9 @@ class _Assignment:
         Few channels, as half of a block or more would be padding (8 to 8 of them on 28 x 28 take 8 us so,
         and 14 by blocks; Xeon, 2026-11-27), but for images that a gradient will read too.  And what would be
         copied at both ends: a product of matrices, and small windows of one channel, or of each alone, whose
-        rows are as good as blocks.  144 channels, 3 x 3 on 56 x 56, batch 8: 10.8 ms and so 3.8, 960 on 7 x 7
-        0.78 and 0.45; 5 x 5 on 56 x 56 11.2 and 5.9, but by half as many registers 0.97 and 1.07 of one image
-        (a Xeon with AVX-512 at 2 GHz, one thread, 2026-12-01).
+        rows are as good as blocks.  144 channels of 56 x 56, batch 8, 3 x 3: 3.8 ms in place of 10.8; 5 x 5
+        5.9 and 11.2, but by half as many registers 1.07 and 0.97 of one image (a Xeon with AVX-512, one
+        thread, 2026-12-01).
         """
         channels, outs = (int(kernel.extents[axis]) if axis else 1 for axis in (roles.channel, roles.out))
         image = next(a for a, b in zip(step.inputs, kernel.inputs, strict=True) if b.name == roles.input)
@@ -226,7 +226,7 @@ class _Assignment:
         if roles.depthwise:
             taps, row = prod(map(int, roles.window)), int(kernel.extents[roles.places[-1]])
             most = FEW_TAPS if self.target.registers >= WIDE else FEWEST_TAPS
-            return taps <= most and row >= (SHORT_ROW if taps <= FEWEST_TAPS else self.target.lanes // 2)
+            return taps <= most and row >= (FEWEST_PLACES if taps <= FEWEST_TAPS else self.target.lanes // 2)
         return roles.is_pointwise
 
     def convolve(self, step: Call, kernel: Kernel, roles: Convolution) -> bool:

@@ -132,10 +132,10 @@ def nanoseconds(size: Size, way: str, target: Target) -> float:
             return size.batch * again * right / min(core.strides, core.again)
         if size.pitch == columns * size.itemsize:
             return 0.0  # it lies as if it were packed
-        if size.batch * (right + size.rows * size.columns * size.itemsize) > core.cache:
-            return size.batch * again * right / min(core.again_far, core.again)
         crowded = size.pitch is not None and size.pitch % CROWDED == 0 and size.pitch > CROWDED
-        return size.batch * again * right / core.again * (1 + crowded)
+        beyond = size.batch * (right + size.rows * size.columns * size.itemsize) > core.cache
+        rate = min(core.again, core.again_far) if beyond else core.again
+        return size.batch * again * right / rate * (1 + crowded)
     if way == "dots":
         spent = size.rows * size.columns * core.lane_sum + size.multiplied * core.dots
         spent += size.rows * right / core.dots_far if is_far else 0.0

@@ -28,13 +28,13 @@ class Core:
     packs_far, where all of them are at least `packs_near`; packs_turned, where columns become rows that share
     the lines of a cache; packs_ragged, where those are tested one by one (2 heads of 256 keys of 64 take
     6 us, where each of 7 rows takes 1 us by dots: an Intel Xeon with AMX, one thread, 2026-11-27); lays, of a
-    left one, that are laid along the sum; again, that are read once more where they lie, in caches; strides,
-    beyond them; collides, where rows share the lines of a cache; dots_far, of a far one, times rows of the
-    other.  dots, nanoseconds by which a multiplication takes longer in vectors along the sum; lane_sum, of
-    adding up the lanes of one.  tile, what a tile takes beside its sums, as so many of them; vectors, of
-    columns beside each other in one of many rows, at most; steps, of a sum in an iteration; sums, in a tile
-    of a convolution, at most; streams, bytes of results, from which on panels of them are stored past the
-    caches.
+    left one, that are laid along the sum; again, that are read once more where they lie, in caches, again_far
+    where results push them out; strides, beyond them; collides, where rows share the lines of a cache;
+    dots_far, of a far one, times rows of the other.  dots, nanoseconds by which a multiplication takes longer
+    in vectors along the sum; lane_sum, of adding up the lanes of one.  tile, what a tile takes beside its
+    sums, as so many of them; vectors, of columns beside each other in one of many rows, at most; steps, of a
+    sum in an iteration; sums, in a tile of a convolution, at most; streams, bytes of results, from which on
+    panels of them are stored past the caches.
 
     images: bytes in a nanosecond of a batch's images that are beyond the last cache, which layers read by
     short lines; 0 where that was not measured.
@@ -158,7 +158,7 @@ GOLDEN_COVE = replace(
 )
 
 # Vectors along the sum are slower than across it, and packing takes four times as long (families.py: the
-# choice costs 1.9 % in place of 4.6; a Xeon of 2 GHz, one thread, 2026-12-01).  Convolutions go by a Zen 5's
+# choice costs 1.7 % in place of 4.6; a Xeon of 2 GHz, one thread, 2026-12-01).  Convolutions go by a Zen 5's
 # figures: ResNet-18 takes 26 ms by them, and 27.5 by twice their times.
 SKYLAKE = replace(
     ZEN5,

@@ -7,6 +7,8 @@ import pickle
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.init import skip_init
+from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 
 torch.manual_seed(0)
 X = torch.randn(128, 10)
@@ -69,3 +71,5 @@ tied, other = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
 tied.weight = other.weight
 assert len(list(nn.ModuleList([tied, other]).parameters())) == 1
 print(f"loss {history[0]:.6f} -> {best:.6f}")
+undrawn = skip_init(nn.Conv2d, 2, 3, 3)
+assert convert_conv2d_weight_memory_format(undrawn, torch.channels_last).weight.shape == (3, 2, 3, 3)
