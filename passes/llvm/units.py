@@ -299,9 +299,11 @@ class Units(Emitter):
         last = (OPEN if isinstance(extent, Dim) else extent) - block  # whole blocks end where `full` is
 
         exact = isinstance(extent, int) and extent % block == 0 and chunk % block == 0
-        if schedule.has(Stream):
-            aligned = self.memo("aligned", self.aligned)
-            middle = Name(self.name(f"select i1 {aligned}, i64 {full}, i64 {low}"))
+        for past in schedule.of(Stream):
+            far = self.memo("aligned", self.aligned)
+            if isinstance(extent, Dim):
+                far = self.name(f"and i1 {far}, {self.name(f'icmp uge i64 {self.extent(extent)}, {past.least}')}")
+            middle = Name(self.name(f"select i1 {far}, i64 {full}, i64 {low}"))
             self.ranges.computed[middle] = either, full, low
             self.streaming = True
             self.loop(low, middle, block, [], effect(lambda index: at(index, block)), False, last)

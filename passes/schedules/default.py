@@ -80,7 +80,7 @@ def default_schedule(kernel: Kernel, target: Target) -> Schedule:
         *_rows(kernel, vector),
         *_block(kernel, vector, held * target.lanes),
         *map(Keep, sorted(_kept(kernel, vector))),
-        *([Stream()] if _streams(kernel, vector) else []),
+        *_streams(kernel, vector),
     )
 
 
@@ -130,18 +130,22 @@ def _strips(kernel: Kernel, vector: str, width: int) -> list[Step]:
     return [Block(vector, min(COLUMNS, _size(kernel, vector)) // width * width), Strips(summed, ROWS)]
 
 
-def _streams(kernel: Kernel, vector: str) -> bool:
-    """Whether a pointwise kernel over one axis writes more than caches hold, element beside element."""
-    written = sum(_size(kernel, vector) * bits(kernel.buffers[s.buffer].dtype) // 8 for s in kernel.stores)
-    beside = Affine(((vector, 1),))
-    return (
+def _streams(kernel: Kernel, vector: str) -> list[Stream]:
+    """Of a pointwise kernel over one axis that writes more than caches hold, element beside element.
+
+    That axis may have any number of points, of which the usual one stands here: the step says how many will do.
+    """
+    written = sum(bits(kernel.buffers[store.buffer].dtype) for store in kernel.stores)
+    least, beside = -(-STREAM * 8 // max(written, 1)), Affine(((vector, 1),))
+    fits = (
         names(kernel.parallel) == (vector,)
-        and written >= STREAM
+        and _size(kernel, vector) >= least
         and not runs_once(kernel)
         and all(isinstance(stage, (Store, Local)) and not stage.axes for stage in kernel.stages)
         and all(kernel.buffers[store.buffer].offset(store.index) == beside for store in kernel.stores)
         and not any(isinstance(part, Expr) for store in kernel.stores for part in store.index)
     )
+    return [Stream(least)] if fits else []
 
 
 def _rows(kernel: Kernel, vector: str) -> list[Tile]:

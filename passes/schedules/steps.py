@@ -133,9 +133,13 @@ class Keep(Step):
 
 @dataclass(frozen=True)
 class Stream(Step):
-    """Full vectors are stored past the caches, where the outputs are aligned."""
+    """Full vectors are stored past the caches, where the outputs are aligned.
+
+    least: along an axis of any number of points, where there are so many.
+    """
 
     name = "stream"
+    least: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from lamina.passes.programs.program import Array, Call, Program
 from lamina.passes.schedules.default import KEPT_BYTES
 from lamina.passes.schedules.steps import parse as schedule
 from lamina.passes.schedules.target import BASELINE
+from lamina.runtime import memory
 
 KERNELS = {
     "rows": """kernel k[n](x: f32[n,5]) -> (y: f32[n,5]) {
@@ -111,6 +112,29 @@ def test_one_code_for_all_sizes(name, target):
             assert all(map(untouched, (*arrays, out))), f"{name} of {sizes} writes outside its arrays"
             near = 2e-6 * np.abs(wanted).max()  # sums are in another order
             np.testing.assert_allclose(out, wanted, rtol=2e-6, atol=near, err_msg=f"{sizes} {most}")
+
+
+@each_level
+def test_what_is_few_stays_in_the_caches(target):
+    """With four symbols the sizes that schedules are chosen by make a large array.  What code without its
+    stores past the caches leaves as it was, they write: nothing of a small one, most of a large one."""
+    text = """kernel k[a,b,c,d](x: f32[a,b,c,d]) -> (y: f32[a,b,c,d]) {
+  parallel i:a j:b k:c l:d
+  y[i, j, k, l] = (x[i, j, k, l] + 1.0)
+}"""
+    kernel, times = verify(parse(text)), dict.fromkeys("abcd", 12)
+    with limits(dict.fromkeys("abcd", (1, 1 << 40))), hints(times):
+        code = open_code(Call(kernel, (), ()), target)
+    kept = [line for line in code.text.splitlines() if "!nontemporal" not in line]
+    run = Native(replace(code, text="\n".join(kept)), target)
+    for sizes, most in (((8, 64, 25, 5), False), ((1, 256, 256, 257), True)):
+        run.code = at_sizes(code, dict(zip("abcd", sizes, strict=True)))
+        x, y = (memory.empty(sizes, np.dtype(np.float32)) for _ in range(2))
+        x.fill(1)
+        y.fill(0)
+        run(x, y)
+        missing = 1 - np.count_nonzero(y) / y.size
+        assert missing > 0.99 if most else missing == 0
 
 
 PRODUCTS = {
