@@ -253,8 +253,14 @@ def _narrowed(dtype: DType) -> Callable[[np.ndarray], np.ndarray]:
 _NARROW = {d.numpy: _narrowed(d) for d in FLOAT8}
 
 
-def converter(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray] | None:
-    """What makes a copy of an array in `dtype`, where NumPy's `astype` does not do it as it should."""
+def converter(dtype: np.dtype, source: np.dtype) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What makes a copy of an array of `source` in `dtype`, where NumPy's `astype` does not do as it should.
+
+    Since ml_dtypes 0.7 what is out of an integer's range becomes 0, as it does from no other type, and in no
+    kernel.
+    """
+    if dtype.kind in "iu" and (source in _NARROW or source == bfloat16.numpy):
+        return lambda array: converted(array, np.dtype(np.float32)).astype(dtype)
     return _NARROW.get(dtype)
 
 
@@ -286,9 +292,9 @@ def number_array(value: bool | int | float | complex, dtype: DType) -> np.ndarra
 
 def converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of `array` in `dtype`, which Lamina knows."""
-    narrow = _NARROW.get(dtype)
-    if narrow is not None:
-        return narrow(array)
+    convert = converter(dtype, array.dtype)
+    if convert is not None:
+        return convert(array)
     if (like := dense(array)) is array:
         return array.astype(dtype)
     made = np.empty_like(like, dtype)

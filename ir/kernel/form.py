@@ -303,6 +303,15 @@ class Kernel:
     def extents(self) -> dict[str, Extent]:
         return {axis.name: axis.extent for axis in self.axes}
 
+    def moving(self, index: Index) -> Index:
+        """An index with 0 for axes of one point: two that differ in nothing else say the same element."""
+        return tuple(
+            Affine.of({n: by for n, by in part.terms if self.extents[n] != 1}, part.constant)
+            if isinstance(part, Affine)
+            else part
+            for part in index
+        )
+
     @cached_property
     def parallel_names(self) -> frozenset[str]:
         return frozenset(names(self.parallel))

@@ -396,17 +396,19 @@ def _check_inplace(kernel: Kernel, output: Buffer, stores: list[Store]) -> None:
     if reads and any(store.combine for store in stores):
         raise KernelError(f"{kernel.name}: {source.name} is read while {output.name} accumulates over it")
     written: set[tuple] = set()
+    stored = {kernel.moving(store.index) for store in stores}
     for stage in kernel.stages:
         for access in (a for a in _all_reads(kernel, stage) if a.buffer == source.name):
-            if any(access.index != store.index for store in stores):
+            at = kernel.moving(access.index)
+            if stored - {at}:
                 raise KernelError(
                     f"{kernel.name}: {access} is read while {output.name} is written at another index",
                     f"at: {stage}",
                 )
-            if access.index in written:
+            if at in written:
                 raise KernelError(f"{kernel.name}: {access} is read after it was overwritten", f"at: {stage}")
         if isinstance(stage, Store) and stage.buffer == output.name:
-            written.add(stage.index)
+            written.add(kernel.moving(stage.index))
 
 
 def _all_reads(kernel: Kernel, stage: Stage) -> list[Read]:

@@ -32,8 +32,8 @@ def _fitting(src: np.ndarray, input: np.ndarray) -> np.ndarray:
         return src
     if src.dtype.kind == "c" and input.dtype.kind not in "cb":
         src = src.real
-    narrow = converter(input.dtype)
-    return src if narrow is None else narrow(src)
+    convert = converter(input.dtype, src.dtype)
+    return src if convert is None else convert(src)
 
 
 def _write_copy(input: np.ndarray, src: np.ndarray) -> None:

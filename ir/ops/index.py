@@ -377,7 +377,7 @@ def _infer_index_put(input: Type, values: Type, *indices: Type, dims: tuple, acc
 
 def _write(out: np.ndarray, values: np.ndarray, *indices: np.ndarray, dims: tuple, accumulate: bool) -> None:
     try:
-        if accumulate and converter(out.dtype):
+        if accumulate and converter(out.dtype, out.dtype):
             raise DTypeError(f"index_put(accumulate=True): nothing is added in {out.dtype.name}", "x.float()")
         if accumulate:
             add_into(out, values, dims, indices)

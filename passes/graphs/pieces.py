@@ -128,12 +128,8 @@ def is_identity(kernel: Kernel) -> bool:
     if not all(isinstance(part, Affine) for part in access.index):
         return False
     same = math.prod(source.shape) == math.prod(out.shape)
-    return same and _moving(kernel, source.offset(access.index)) == _moving(kernel, out.offset(store.index))
-
-
-def _moving(kernel: Kernel, offset: Affine) -> Affine:
-    """An offset without the axes of one point."""
-    return Affine.of({n: c for n, c in offset.terms if kernel.extents[n] != 1}, offset.constant)
+    offsets = source.offset(access.index), out.offset(store.index)
+    return same and len({kernel.moving((offset,)) for offset in offsets}) == 1
 
 
 def _is_product(stage: Stage) -> bool:

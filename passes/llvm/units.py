@@ -302,7 +302,8 @@ class Units(Emitter):
         for past in schedule.of(Stream):
             far = self.memo("aligned", self.aligned)
             if isinstance(extent, Dim):
-                far = self.name(f"and i1 {far}, {self.name(f'icmp uge i64 {self.extent(extent)}, {past.least}')}")
+                many = self.name(f"icmp uge i64 {self.extent(extent)}, {past.least}")
+                far = self.name(f"and i1 {far}, {many}")
             middle = Name(self.name(f"select i1 {far}, i64 {full}, i64 {low}"))
             self.ranges.computed[middle] = either, full, low
             self.streaming = True

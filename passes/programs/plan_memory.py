@@ -464,8 +464,9 @@ def _stores_last(kernel: Kernel) -> Kernel:
 
 def _reads_where_it_writes(kernel: Kernel, out: Buffer, given: Buffer) -> bool:
     """Whether every point reads of `given` only the elements that it stores in `out`."""
-    at = {store.index for store in kernel.stores if store.buffer == out.name}
-    return all({access.index} == at for _, access in kernel.reads if access.buffer == given.name)
+    at = {kernel.moving(store.index) for store in kernel.stores if store.buffer == out.name}
+    reads = [access for _, access in kernel.reads if access.buffer == given.name]
+    return all({kernel.moving(access.index)} == at for access in reads)
 
 
 def _is_pointwise(kernel: Kernel, out: Buffer) -> bool:

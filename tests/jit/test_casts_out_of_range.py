@@ -29,3 +29,22 @@ def test_casts_are_eagers(name, source):
             for a, b in zip(*((y,) if lamina.is_tensor(y) else y for y in (wanted, found)), strict=True):
                 assert lamina.allclose(a, b, rtol=1e-2, equal_nan=True), (a, b)
         assert traced.counts()["served"] == 2
+
+
+@pytest.mark.parametrize("source", ["bfloat16", "float8_e5m2", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", INTS)
+def test_short_floats_are_cast_as_others(name, source):
+    """ml_dtypes makes 0 of what is out of range, since 0.7."""
+    dtype = getattr(lamina, name)
+    x = lamina.tensor([300.0, -1.7, -300.0, 400.0, 1.7]).to(getattr(lamina, source))
+    copied, put = lamina.zeros(2, 5, dtype=dtype), lamina.zeros(2, 5, dtype=dtype)
+    copied.copy_(x)
+    put[1] = x
+    for made in (
+        x.to(dtype),
+        copied[0],
+        put[1],
+        x.expand(2, 5).to(dtype)[1],
+        lamina.as_tensor(x, dtype=dtype),
+    ):
+        assert made.tolist() == x.float().to(dtype).tolist()

@@ -7,7 +7,7 @@ import threading
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from native import LEVELS_HERE, each_level, guarded, run_code, untouched
+from native import LEVELS_HERE, Native, call_of, each_level, guarded, run_code, untouched
 from probes import INPLACE, PROBES, normal
 
 from lamina.ir.errors import KernelError
@@ -16,7 +16,9 @@ from lamina.ir.kernel.bounds import never_above_zero
 from lamina.ir.kernel.scalar import Op, walk
 from lamina.ir.kernel.types import kind
 from lamina.passes.llvm.binding import Compiled, machine, run
+from lamina.passes.llvm.generate import code_of
 from lamina.passes.llvm.units import lower
+from lamina.passes.programs.plan_memory import in_place, may_be_in_place
 from lamina.passes.schedules.default import default_schedule
 from lamina.passes.schedules.steps import Scalar
 from lamina.passes.schedules.steps import parse as schedule
@@ -92,6 +94,28 @@ def test_nan_reaches_the_result(name):
     for got, want in zip(run(probe.kernel, None, *arrays), interpret(probe.kernel, *arrays), strict=True):
         if got.dtype.kind == "f":
             np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
+@each_level
+def test_an_axis_of_one_point_is_no_other_place(target):
+    """Reads have a 0 there, as broadcasting has it, and stores the axis: weights of 1 x 1 convolutions."""
+    kernel = verify(
+        parse(
+            "kernel f(w: f32[19,5,1,1], g: f32[19,5,1,1], m: f32[19,5,1,1]) "
+            "-> (y: f32[19,5,1,1], z: f32[19,5,1,1]) {\n"
+            "  parallel i:19 j:5 k:1 l:1\n  z[i, j, k, l] = (m[i, j, 0, 0] + g[i, j, 0, 0])\n"
+            "  y[i, j, k, l] = (w[i, j, 0, 0] - (m[i, j, 0, 0] * g[i, j, 0, 0]))\n}"
+        )
+    )
+    assert may_be_in_place(kernel, 0, 0) and may_be_in_place(kernel, 1, 2)
+    made = verify(in_place(in_place(kernel, 0, 0), 1, 2))
+    w, g, m = (guarded(np.random.default_rng(n).standard_normal((19, 5, 1, 1), np.float32)) for n in range(3))
+    wanted = w - m * g, m + g
+    Native(code_of(call_of(made), target), target)(w, g, m, w, m)
+    np.testing.assert_allclose((w, m), wanted, rtol=1e-6)
+    assert all(map(untouched, (w, g, m)))
+    elsewhere = str(kernel).replace("w[i, j, 0, 0]", "w[0, j, 0, 0]")
+    assert not may_be_in_place(parse(elsewhere), 0, 0)
 
 
 @each_level

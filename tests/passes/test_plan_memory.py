@@ -176,6 +176,18 @@ def test_what_had_better_not_be_in_place():
     assert str(in_place(add_row(x, row).kernel, 0, 0).outputs[0]) == "y: f32[5,5] inplace a"
 
 
+def test_weights_of_1_x_1_are_updated_where_they_are():
+    """Nothing is copied behind a training step: of a ResNet-50's that had been 146 MB."""
+    w, g = (Array(name, "f32", (19, 5, 1, 1)) for name in "wg")
+    kernel = parse_kernel(
+        "kernel f(w: f32[19,5,1,1], g: f32[19,5,1,1]) -> (y: f32[19,5,1,1]) {\n"
+        "  parallel i:19 j:5 k:1 l:1\n  y[i, j, k, l] = (w[i, j, 0, 0] - g[i, j, 0, 0])\n}"
+    )
+    made = Array("y", "f32", (19, 5, 1, 1))
+    plan = plan_memory(Program("f", (w, g), (Call(kernel, (w, g), (made,)),), (made,), {}, (0,)))
+    assert not plan.moves and plan.places[made] == plan.places[w]
+
+
 def test_several_parts_of_a_buffer_beside_what_is_in_place_are_apart():
     kernel = parse_kernel(
         "kernel f(x: f32[5,5]) -> (y: f32[5,5], z: f32[5,5,2]) {\n  parallel i:5 j:5\n"
