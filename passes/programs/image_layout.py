@@ -172,16 +172,22 @@ def copied_order(kernel: Kernel) -> Order | None:
 
 
 def padded(
-    array: Array, first: Sequence[int], shape: tuple[int, ...], dtype: str = "", fill: int = 0
+    array: Array,
+    first: Sequence[int],
+    shape: tuple[int, ...],
+    dtype: str = "",
+    fill: int = 0,
+    steps: Sequence[int] = (),
 ) -> Call:
     """The call that copies a part of an array, with zeros around it: y[i] = x[first + i else 0].
 
-    dtype: another one for the copy.  fill: another number than 0.
+    dtype: another one for the copy.  fill: another number than 0.  steps: of places that are apart.
     """
     dtype = dtype or array.dtype
     axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(shape))
     at = tuple(Affine(((axis.name, 1),)) for axis in axes)
-    value = read("x", tuple(one + Affine((), low) for one, low in zip(at, first, strict=True)), fill)
+    places = [one * by for one, by in zip(at, steps, strict=True)] if steps else at
+    value = read("x", tuple(one + Affine((), low) for one, low in zip(places, first, strict=True)), fill)
     buffers = (Buffer("x", array.dtype, array.shape),), (Buffer("y", dtype, shape),)
     stored = value if dtype == array.dtype else cast(value, dtype)
     kernel = Kernel("pad", *buffers, axes, (Store("y", at, stored),))

@@ -35,18 +35,37 @@ def test_large_planes_keep_the_channels_of_a_place_together(size):
     assert weight.inputs[1].shape == (2, 20, 20, 16)
 
 
-@pytest.mark.parametrize("side, is_small", [(8, True), (33, False)])
-def test_layers_without_windows_are_products_of_matrices_where_planes_are_small(side, is_small):
-    """Both gradients, too; `pack_matmuls` finds a way for each."""
+CONVS = {"conv2d", "conv_input_grad", "conv_weight_grad"}
+
+
+@pytest.mark.parametrize(
+    "side, outs, packed", [(8, 48, CONVS), (33, 16, set()), (33, 48, {"conv_weight_grad"}), (65, 48, set())]
+)
+def test_layers_without_windows_are_products_of_matrices_where_planes_are_small(side, outs, packed):
+    """Both gradients, too, that of a weight of few channels on larger planes; `pack_matmuls` finds a way for
+    each."""
     b = Builder("step", (16, 32, side, side))
-    w = b.param("w", (48, 32, 1, 1))
+    w = b.param("w", (outs, 32, 1, 1))
     before = b.program(*gradients(b, b.op("conv2d", b.image, w), b.image, w))
     after = batch_innermost(before, AVX512)
     ways = {call.name: call.how for call in after.calls if call.name.startswith("conv")}
-    assert len(ways) == 3 and all((way is None) == is_small for way in ways.values())
-    packed = pack_matmuls(after, AVX512)
-    assert all(call.how is not None for call in packed.calls if call.name in ways)
-    check(before, packed, within=1e-5)
+    assert set(ways) == CONVS and {name for name, way in ways.items() if way is None} == packed
+    program = pack_matmuls(after, AVX512)
+    assert all(call.how is not None for call in program.calls if call.name in ways)
+    check(before, program, within=1e-5)
+
+
+@pytest.mark.parametrize("outs, copies", [(256, 1), (240, 0)])
+def test_a_layer_without_taps_and_its_weights_gradient_read_one_copy_of_places_that_are_apart(outs, copies):
+    b = Builder("step", (16, 8, 7, 8))
+    w = b.param("w", (outs, 8, 1, 1))
+    before = b.program(*gradients(b, b.op("conv2d", b.image, w, stride=(2, 3)), b.image, w, stride=(2, 3)))
+    after = batch_innermost(before, AVX512)
+    made = [call.outputs[0] for call in after.calls if call.name == "pad"]
+    readers = [call.name for call in after.calls if set(made).intersection(call.inputs)]
+    assert [array.shape for array in made] == [(8, 4, 3, 16)] * copies
+    assert readers == ["conv2d", "conv_weight_grad"] * copies
+    check(before, after, within=1e-5)
 
 
 CONV = """\
@@ -118,6 +137,13 @@ def test_random_steps_keep_their_meaning(seed):
     before = random_step(seed)
     for target in (AVX512, AVX2, BASELINE):
         check(before, batch_innermost(before, target), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_steps_keep_their_meaning_where_all_that_is_apart_is_copied(seed, monkeypatch):
+    monkeypatch.setattr(innermost, "SAMPLED", 1)
+    before = random_step(seed)
+    check(before, batch_innermost(before, AVX512))
 
 
 def test_random_steps_keep_their_meaning_with_gradients_in_tiles(monkeypatch):
