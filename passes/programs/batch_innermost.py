@@ -56,9 +56,11 @@ DIRECT = 3  # direct sums lose a tenth by whole planes, others gain some three t
 # A channel's plane of all images up to this size makes a 1 x 1 layer a product of matrices, whose panels are
 # packed: with 16 images 1024 channels to 256 on 14 x 14 run at 375 GF/s in place of 310, their weight's
 # gradient at 485 in place of 360 (EPYC "Zen 5", two threads, 2026-11-28).  Of larger ones, which come from
-# memory, the places that the caches hold meet all channels instead (`blocks`), but in a weight's gradient
-# whose fewer channels are packed: 256 x 64 of 56 x 56 take 4.3 ms in place of 5.9 (likewise, 2026-12-01).
+# memory, the places that the caches hold meet all channels instead (`blocks`), but in the gradient of a large
+# weight whose fewer channels are packed: 256 x 64 of 56 x 56 take 4.3 ms in place of 5.9, 128 x 128 4.4 and
+# 5.8, while 64 x 64 take 2.3 and 1.8 (likewise, 2026-12-01).
 PRODUCT_BYTES, PACKED_BYTES = 64 << 10, 256 << 10
+LARGE = 128 * 128  # elements of a weight
 
 FEW = 32  # channels that are summed over
 SAMPLED = 256  # channels that read a place: a copy of it is worth its while
@@ -230,7 +232,8 @@ def is_product(kernel: Kernel, roles: Windowed) -> bool:
         return False
     plane = prod(int(axis.extent) for axis in kernel.axes if axis.name not in roles.channels)
     rows, columns, *_ = kernel.outputs[0].shape
-    most = PACKED_BYTES if roles.gradient and columns <= rows else PRODUCT_BYTES
+    is_packed = roles.gradient and columns <= rows and rows * columns >= LARGE
+    most = PACKED_BYTES if is_packed else PRODUCT_BYTES
     if plane * NUMPY[kernel.dtypes[roles.stage.name]].itemsize > most:
         return False
     found, flat = product_of(kernel), collapsed(kernel)

@@ -39,13 +39,21 @@ CONVS = {"conv2d", "conv_input_grad", "conv_weight_grad"}
 
 
 @pytest.mark.parametrize(
-    "side, outs, packed", [(8, 48, CONVS), (33, 16, set()), (33, 48, {"conv_weight_grad"}), (65, 48, set())]
+    "side, ins, outs, packed",
+    [
+        (8, 32, 48, CONVS),
+        (33, 30, 48, set()),
+        (33, 32, 48, {"conv_weight_grad"}),
+        (33, 48, 32, set()),
+    ],
 )
-def test_layers_without_windows_are_products_of_matrices_where_planes_are_small(side, outs, packed):
-    """Both gradients, too, that of a weight of few channels on larger planes; `pack_matmuls` finds a way for
-    each."""
-    b = Builder("step", (16, 32, side, side))
-    w = b.param("w", (outs, 32, 1, 1))
+def test_layers_without_windows_are_products_of_matrices_where_planes_are_small(
+    side, ins, outs, packed, monkeypatch
+):
+    """Both gradients, too, that of a large weight on larger planes; `pack_matmuls` finds a way for each."""
+    monkeypatch.setattr(innermost, "LARGE", 32 * 48)
+    b = Builder("step", (16, ins, side, side))
+    w = b.param("w", (outs, ins, 1, 1))
     before = b.program(*gradients(b, b.op("conv2d", b.image, w), b.image, w))
     after = batch_innermost(before, AVX512)
     ways = {call.name: call.how for call in after.calls if call.name.startswith("conv")}
