@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
-from ..nn import Module, Parameter
+from ..nn import Module, ModuleList, Parameter, Sequential
 from ..nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..profiler.sessions import Listener, Timed
 from ..runtime import Tensor, modes
 from ..runtime.packing import saved_tensors_hooks
 from .layer_costs import LayerCosts, Precision, Product
-from .repeated_layers import repeated
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 CELLS = ("lstm_layer", "gru_layer", "rnn_layer")
 PRODUCTS = ("linear", "matmul", "attention", *CONVOLUTIONS, *CELLS)
+SMALLEST = 2  # layers of one kind that count as repeated
 
 
 def parameter_of(x: Tensor) -> Parameter | None:
@@ -292,3 +292,23 @@ class Recorder(Listener):
 
 def _same(x: Tensor) -> Tensor:
     return x
+
+
+# ---- where a pipeline may cut
+def repeated(model: Module) -> dict[str, Module]:
+    """The layers that a pipeline may cut between, by name: children of the outermost lists of modules that
+    have `SMALLEST` or more with parameters.
+    """
+    return dict(_repeated(model, ""))
+
+
+def _repeated(module: Module, path: str) -> Iterator[tuple[str, Module]]:
+    children = [(f"{path}.{name}".lstrip("."), child) for name, child in module.named_children()]
+    heavy = [pair for pair in children if any(True for _ in pair[1].parameters())]
+    if isinstance(module, (ModuleList, Sequential)) and len(heavy) >= SMALLEST:
+        for name, child in heavy:
+            inner = list(_repeated(child, name)) if isinstance(child, (ModuleList, Sequential)) else []
+            yield from inner or [(name, child)]
+        return
+    for name, child in children:
+        yield from _repeated(child, name)

@@ -16,10 +16,9 @@ from ..schedules.choose_winograd import STACK, STEPS, apart, in_steps
 from ..schedules.steps import Schedule, Vectorise, Winograd
 from ..schedules.target import AHEAD, LINE, Target
 from .code import Code, Phase
-from .conv_function import Contract, Function
+from .conv_function import Contract, Function, combination, input_transform, output_transform
 from .emit import Emitter
 from .ranges import OPEN, Int, Name
-from .winograd_transforms import combination, input_transform, output_transform
 from .writer import HIGH, LOW, Point, Value, Writer
 
 ASKED_FOR = -(1 << 62)  # floats behind a pointer from which nothing may be loaded, wherever it points

@@ -113,7 +113,7 @@ def _apart(kernel: Kernel, roles: Windowed | None) -> tuple[int, dict[str, int]]
         if len(reads) != 1 or other is None or kernel.symbols or int(kernel.extents[other]) < SAMPLED:
             continue
         parts = [part for part in reads[0] if isinstance(part, Affine) and not part.constant]
-        ends = dict(part.terms[0] for part in parts if len(part.terms) == 1)
+        ends = {axis: int(by) for part in parts if len(part.terms) == 1 for axis, by in part.terms}
         if len(ends) == len(reads[0]) and max(ends.values()) > 1 <= min(ends.values()):
             return [buffer.name for buffer in kernel.inputs].index(name), ends
     return None

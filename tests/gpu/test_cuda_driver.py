@@ -25,7 +25,7 @@ from made_cubin import binary, cubin, pointers, table
 from lamina.ir.errors import ArgumentValueError, DeviceError, OutOfMemoryError
 from lamina.runtime.cuda.driver import Driver
 from lamina.runtime.cuda.fits import OLDEST
-from lamina.runtime.cuda.sticky import STICKY
+from lamina.runtime.cuda.vendors import STICKY
 
 KEPT: list[object] = []
 needs_fake = pytest.mark.skipif(bool(missing()), reason=missing())

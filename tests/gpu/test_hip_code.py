@@ -262,7 +262,7 @@ def test_constants_are_those_of_amds_header(tmp_path):
 
 def test_errors_that_lose_a_device_are_names_of_amds_header(tmp_path):
     from lamina.runtime.cuda.driver import NOT_READY, OUT_OF_MEMORY
-    from lamina.runtime.cuda.sticky import HIP_STICKY
+    from lamina.runtime.cuda.vendors import HIP_STICKY
 
     names = sorted(HIP_STICKY)
     found = told([f'std::printf("%d\\n", (int){name});' for name in names], tmp_path)

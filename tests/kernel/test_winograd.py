@@ -23,9 +23,9 @@ from lamina.passes.kernels.blocking import block, squeezed
 from lamina.passes.kernels.product import product_of
 from lamina.passes.kernels.winograd import PAIRS, TILES, shape_of, weight_products, weight_transform
 from lamina.passes.llvm import conv_winograd, generate
+from lamina.passes.llvm.conv_function import input_transform, output_transform
 from lamina.passes.llvm.conv_winograd import WinogradCode
 from lamina.passes.llvm.generate import code_of, open_code
-from lamina.passes.llvm.winograd_transforms import input_transform, output_transform
 from lamina.passes.programs.program import Call
 from lamina.passes.schedules.choose_winograd import choose_winograd, pack_winograd
 from lamina.passes.schedules.steps import Schedule, Winograd

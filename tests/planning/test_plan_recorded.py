@@ -8,7 +8,7 @@ import lamina
 from lamina import nn
 from lamina.nn import functional as F
 from lamina.planning import Layout, PlanError, plan, recorded, transformer
-from lamina.planning.repeated_layers import repeated
+from lamina.planning.meta_recorder import repeated
 
 HEADS, HIDDEN, LAYERS, VOCAB, SEQ = 4, 64, 3, 500, 32
 
