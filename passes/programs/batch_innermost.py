@@ -63,7 +63,7 @@ PRODUCT_BYTES, PACKED_BYTES = 64 << 10, 256 << 10
 LARGE = 128 * 128  # elements of a weight
 
 FEW = 32  # channels that are summed over
-SAMPLED = 256  # channels that read a place: a copy of it is worth its while
+SAMPLED = 256  # channels that read a place; a copy pays from some 120 on, by an estimate
 MANY = 3  # vectors of images, of which the last may be nearly empty
 
 
@@ -96,7 +96,7 @@ def sampled(program: Program, found: Mapping[Call, Windowed]) -> Program:
 
     Such a layer and its weight's gradient share one, and are products of matrices on it.
     """
-    copies: dict[tuple, Call] = {}
+    copies: dict[tuple, Array] = {}
     made: list[Step] = []
     for step in program.steps:
         if isinstance(step, Call) and (ends := _apart(step.kernel, found.get(step))):
@@ -106,8 +106,8 @@ def sampled(program: Program, found: Mapping[Call, Windowed]) -> Program:
 
 
 def _apart(kernel: Kernel, roles: Windowed | None) -> tuple[int, dict[str, int]] | None:
-    """The number of the image of a layer without taps that is read at places apart, often enough to be worth
-    a copy, and the axis of each dimension with its step."""
+    """The number of the image that is read at places apart, often enough for a copy; each dimension's axis
+    and step."""
     for name, other in zip(roles.images, reversed(roles.channels), strict=True) if roles else ():
         reads = [kernel.moving(access.index) for _, access in kernel.reads if access.buffer == name]
         if len(reads) != 1 or other is None or kernel.symbols or int(kernel.extents[other]) < SAMPLED:
@@ -119,14 +119,14 @@ def _apart(kernel: Kernel, roles: Windowed | None) -> tuple[int, dict[str, int]]
     return None
 
 
-def _nearer(call: Call, at: int, ends: dict[str, int], copies: dict[tuple, Call], made: list[Step]) -> Call:
+def _nearer(call: Call, at: int, ends: dict[str, int], copies: dict[tuple, Array], made: list[Step]) -> Call:
     """The call on a copy, which is made where there is none."""
     kernel, source, steps = call.kernel, call.inputs[at], tuple(ends.values())
-    if (source, steps) not in copies:
-        shape = tuple(int(kernel.extents[axis]) for axis in ends)
-        copies[source, steps] = padded(source, [0] * len(steps), shape, steps=steps)
-        made.append(copies[source, steps])
-    (copy,) = copies[source, steps].outputs
+    shape = tuple(int(kernel.extents[axis]) for axis in ends)
+    if (source, steps, shape) not in copies:
+        made.append(padded(source, [0] * len(steps), shape, steps=steps))
+        (copies[source, steps, shape],) = made[-1].outputs
+    copy = copies[source, steps, shape]
 
     def beside(index: Index) -> Index:
         parts = cast(tuple[Affine, ...], index)
