@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import cast
 
 from ...ir.dims import Dim, Undecided, hint, likely
 from ...ir.kernel.affine import Affine, Extent
@@ -120,7 +119,7 @@ def _apart(kernel: Kernel, roles: Windowed | None) -> tuple[int, dict[str, int]]
 
 
 def _nearer(call: Call, at: int, ends: dict[str, int], copies: dict[tuple, Array], made: list[Step]) -> Call:
-    """The call on a copy, which is made where there is none."""
+    """The call on a copy."""
     kernel, source, steps = call.kernel, call.inputs[at], tuple(ends.values())
     shape = tuple(int(kernel.extents[axis]) for axis in ends)
     if (source, steps, shape) not in copies:
@@ -129,8 +128,8 @@ def _nearer(call: Call, at: int, ends: dict[str, int], copies: dict[tuple, Array
     copy = copies[source, steps, shape]
 
     def beside(index: Index) -> Index:
-        parts = cast(tuple[Affine, ...], index)
-        return tuple(Affine.of({name: by // ends.get(name, 1) for name, by in part.terms}) for part in parts)
+        parts = [part.terms for part in index if isinstance(part, Affine)]
+        return tuple(Affine.of({name: by // ends.get(name, 1) for name, by in terms}) for terms in parts)
 
     buffer = replace(kernel.inputs[at], shape=copy.shape)
     nearer = Substitution(buffers={buffer.name: buffer}, at={buffer.name: beside}).kernel(kernel)

@@ -133,7 +133,7 @@ def _strips(kernel: Kernel, vector: str, width: int) -> list[Step]:
 def _streams(kernel: Kernel, vector: str) -> list[Stream]:
     """Of a pointwise kernel over one axis that writes more than caches hold, element beside element.
 
-    That axis may have any number of points, of which the usual one stands here: the step says which will do.
+    The axis may be open, with the usual number of points here: the step says how many will do.
     """
     written = sum(bits(kernel.buffers[store.buffer].dtype) for store in kernel.stores)
     least, beside = -(-STREAM * 8 // max(written, 1)), Affine(((vector, 1),))
