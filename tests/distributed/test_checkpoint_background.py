@@ -10,7 +10,7 @@ import pytest
 
 import lamina
 import lamina.distributed.checkpoint as dcp
-from lamina.distributed.checkpoint import background
+from lamina.distributed.checkpoint import state_dict_saver
 from lamina.distributed.checkpoint.format_utils import read_whole
 
 
@@ -76,11 +76,11 @@ def test_copies_take_the_memory_of_those_before(tmp_path):
         x.fill_(i)
         state = {"x": x, "y": lamina.ones(i + 1)}  # of another size each time
         dcp.async_save(state, checkpoint_id=tmp_path / str(i)).result(60)
-        room = background.BACKGROUND._room
+        room = state_dict_saver.BACKGROUND._room
         seen.append({name: each.__array_interface__["data"][0] for (name, _), each in room.items()})
     assert len({each["x"] for each in seen}) == 1 and seen[0]["x"] != x.data_ptr()
     assert [read_whole(tmp_path / str(i))["x"][0].item() for i in range(3)] == [0, 1, 2]
-    assert len(background.BACKGROUND._room) == 2
+    assert len(state_dict_saver.BACKGROUND._room) == 2
 
 
 def test_errors_come_with_the_result_and_leave_the_next(tmp_path, monkeypatch):
@@ -110,15 +110,15 @@ def test_a_forked_child_saves_in_a_thread_of_its_own(tmp_path):
 def test_what_another_rank_writes_is_not_copied(tmp_path, monkeypatch):
     """Of what all have, each rank copies what it is to write: together no more than one copy."""
     copied = []
-    keep = background.Background.copied
+    keep = state_dict_saver.Background.copied
 
     def noting(self, chunks):
         copied.append(sum(each.nbytes for each in chunks.values()))
         return keep(self, chunks)
 
-    monkeypatch.setattr(background.Background, "copied", noting)
+    monkeypatch.setattr(state_dict_saver.Background, "copied", noting)
     # Ranks are threads here, and a process has one background: each gets its own.
-    own = {f"rank {r}": background.Background() for r in range(3)}
+    own = {f"rank {r}": state_dict_saver.Background() for r in range(3)}
 
     class OfThread:
         def __getattr__(self, name):
