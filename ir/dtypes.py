@@ -256,8 +256,7 @@ _NARROW = {d.numpy: _narrowed(d) for d in FLOAT8}
 def converter(dtype: np.dtype, source: np.dtype) -> Callable[[np.ndarray], np.ndarray] | None:
     """What makes a copy of an array of `source` in `dtype`, where NumPy's `astype` does not do as it should.
 
-    Since ml_dtypes 0.7 what is out of an integer's range becomes 0, as it does from no other type, and in no
-    kernel.
+    Since ml_dtypes 0.7 what is out of an integer's range becomes 0, as from no other type, and in no kernel.
     """
     if dtype.kind in "iu" and (source in _NARROW or source == bfloat16.numpy):
         return lambda array: converted(array, np.dtype(np.float32)).astype(dtype)

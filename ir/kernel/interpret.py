@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..dtypes import converted
 from ..errors import KernelError
 from .affine import Affine
 from .form import COMBINE, Axis, Fold, Kernel, Reduce, Stage, Store, identity, names
@@ -285,10 +286,10 @@ class _Evaluator:
                 return np.asarray(kept[tuple(self.grid[a] for a in names(self.kernel.parallel) + axes)])
             case Coordinate(index):
                 return self.part(index)
-            case Cast(target, arg, as_bits):
-                return (
-                    self.bitcast(arg, target) if as_bits else self.known(arg).astype(self.run.numpy(target))
-                )
+            case Cast(target, arg, True):
+                return self.bitcast(arg, target)
+            case Cast(target, arg):
+                return converted(self.known(arg), self.run.numpy(target))
             case Read():
                 return self.load(expr)
             case Op(name, args):

@@ -237,14 +237,16 @@ def in_pairs(source: str) -> int:
 
 
 @NATIVE
-@pytest.mark.parametrize("m", [1, 5, 16, 40])
+@pytest.mark.parametrize("m", [1, 5, 16, 40, 80])
 @pytest.mark.parametrize(("k", "n"), [(64, 64), (98, 50), (256, 130), (63, 64)])
 def test_products_of_whole_numbers_are_exact(m, k, n):
+    """In pairs where that pays for packing a weight: 40 rows of 256 to 130 take 12 us in floats and 17 in
+    pairs (an EPYC "Zen 5", one thread, 2026-12-01)."""
     x, w = whole((m, k), 1), whole((n, k), 2)
     with lamina.no_grad():
         y, pairs = traced(nn.functional.linear, lamina.tensor(x), lamina.tensor(w))
     np.testing.assert_array_equal(y.numpy(), x @ w.T)
-    assert pairs > 0 if m * n * k > 1_000_000 and k % 2 == 0 else not (pairs and k % 2)
+    assert pairs > 0 if m * n * k > 2_000_000 and k % 2 == 0 else not (pairs and k % 2)
 
 
 @NATIVE

@@ -32,10 +32,11 @@ def halves(dtype, *shape: int) -> np.ndarray:
     ids=["3 x 3", "stride", "depthwise", "one axis"],
 )
 def test_images_and_weights_become_floats(image, weight, how, dtype):
+    """Not the weights of depthwise windows, which are read once for a whole plane: there they stay."""
     name = "conv1d" if len(image) == 3 else "conv2d"
     arrays = [halves(dtype, *image), halves(dtype, *weight)]
     program = same(lambda x, w: op(name, x, w, **how), arrays, AVX2, 1, terms=64)
-    assert sorted(widened_in(program)) == sorted([image, weight])
+    assert sorted(widened_in(program)) == sorted([image] if "groups" in how else [image, weight])
 
 
 def test_an_image_is_widened_once_for_all_that_read_it():
